@@ -1,0 +1,1 @@
+"""The broker: sockets, dispatch and handlers around the log and the groups."""

@@ -1,0 +1,1 @@
+"""One file per API: which versions are served and how."""

@@ -1,0 +1,1 @@
+"""Group coordination as a machine without clock or socket."""

@@ -1,0 +1,1 @@
+"""The durable log: segmented LMDB, one commit, one truth."""
