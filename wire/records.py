@@ -193,9 +193,14 @@ def with_log_append_time(
 
     The records are not opened: readers take max_timestamp when the timestamp type says so.
     """
+    attributes = header.attributes | LOG_APPEND_TIME
+    return rewritten(batch, header._replace(attributes=attributes, max_timestamp=now_ms))
+
+
+def rewritten(batch: Buffer, header: BatchHeader) -> tuple[bytearray, BatchHeader]:
+    """A copy of `batch` under another header, and that header with the CRC and length it gets."""
     copy = bytearray(batch)
-    changed = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
-    return copy, _seal(copy, changed)
+    return copy, _seal(copy, header)
 
 
 def _seal(batch: bytearray, header: BatchHeader) -> BatchHeader:
