@@ -1,0 +1,268 @@
+"""Idempotent producers (KIP-98, KIP-360): which batch comes next, and which was here already.
+
+State per (partition, producer id), as Kafka's `ProducerStateEntry` and `ProducerAppendInfo` keep
+it: the epoch and the last five batches. Judged and recorded when a batch is admitted, so that a
+repeat is known while the first still waits for its commit.
+
+The entry of a batch keeps its epoch and offset, and old entries go only when five newer ones are
+committed. So what was true at any commit can be said from the entries below its end: after a failed
+commit the rest is dropped (`rollback`), and a checkpoint leaves the rest out (`take_changed`). What
+a checkpoint lacks is replayed from batch headers; a batch replayed twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.log.options import Change, Table
+from ottla.wire.errors import Error, KafkaError
+from ottla.wire.records import BatchHeader
+
+#: Java's producer keeps up to five batches in flight; a repeat of one of them can be told.
+BATCHES_KEPT: Final = 5
+_SEQUENCES: Final = 0x7FFFFFFF
+_NO_EPOCH: Final = -1
+
+# One batch in `_Producer.batches`: five numbers in a row.
+_WIDTH: Final = 5
+_OFFSET, _FIRST, _LAST, _TIMESTAMP, _EPOCH = range(_WIDTH)
+
+_KEY: Final = Struct(">Iq")
+_ROW: Final = Struct("<BBhq")  # layout version, batches, epoch, last used
+_ROW_BATCH: Final = Struct("<qiiq")  # base offset, first and last sequence, max timestamp
+_ROW_VERSION: Final = 1
+
+
+class Duplicate(NamedTuple):
+    """A batch that the partition has already: where it lies, and its max timestamp.
+
+    Kafka answers the timestamp as log_append_time, whatever the topic's timestamp type.
+    """
+
+    base_offset: int
+    timestamp: int
+
+
+class _Producer:
+    """One producer in one partition; about 300 bytes."""
+
+    __slots__ = ("batches", "used_ms")
+
+    def __init__(self, used_ms: int) -> None:
+        #: When it last sent, by the broker's clock, in ms.
+        self.used_ms = used_ms
+        #: Rising by offset; at least one but between making and recording.
+        self.batches = array("q")
+
+    def known_below(self, end: int) -> int:
+        """Where in `batches` the first entry at or after the offset `end` starts."""
+        batches = self.batches
+        stop = len(batches)
+        while stop and batches[stop - _WIDTH] >= end:
+            stop -= _WIDTH
+        return stop
+
+
+class Producers:
+    """All producers of a store; partitions by their internal number."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[int, dict[int, _Producer]] = {}
+        self._changed: set[tuple[int, int]] = set()
+        self._expiring: Iterator[tuple[int, int]] | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._partitions.values()))
+
+    # ----------------------------------------------------------------------------------- admission
+
+    def judge(self, number: int, header: BatchHeader) -> Duplicate | None:
+        """Whether the batch may be appended to partition `number`: None, if it may.
+
+        The batch has a producer (`has_producer`). A Duplicate if it is one of the last five of its producer. Raises KafkaError
+        OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, an older repeat, a new epoch that does not start at
+        0) and INVALID_PRODUCER_EPOCH (an older epoch: the producer was fenced). Without state any
+        sequence is right: it may have expired. Changes nothing.
+        """
+        producers = self._partitions.get(number)
+        producer = None if producers is None else producers.get(header.producer_id)
+        epoch = header.producer_epoch
+        if producer is None:
+            if epoch < _NO_EPOCH:
+                raise _fenced(header, _NO_EPOCH)
+            return None
+        batches = producer.batches
+        current = batches[-1]
+        first = header.base_sequence
+        if epoch == current:
+            if first == (batches[_LAST - _WIDTH] + 1) & _SEQUENCES:
+                return None
+            repeat = _find(batches, epoch, first, header.last_sequence)
+            if repeat is not None or current == _NO_EPOCH:
+                return repeat
+            raise KafkaError(
+                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {first} after"
+                f" {batches[_LAST - _WIDTH]}",
+            )
+        if epoch < current:
+            raise _fenced(header, current)
+        if first != 0 and current != _NO_EPOCH:
+            raise KafkaError(
+                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} began epoch {epoch} with sequence {first}",
+            )
+        return None
+
+    def record(
+        self, number: int, header: BatchHeader, base_offset: int, committed_end: int, now_ms: int
+    ) -> None:
+        """Remember a batch that was judged and is admitted at `base_offset`.
+
+        committed_end: the end of what is committed of the partition, its high watermark.
+        """
+        producer = self._producer(number, header.producer_id, now_ms)
+        batches = producer.batches
+        batches.extend(
+            (
+                base_offset,
+                header.base_sequence,
+                header.last_sequence,
+                header.max_timestamp,
+                header.producer_epoch,
+            )
+        )
+        producer.used_ms = now_ms
+        # The sixth oldest is committed: so the oldest is no longer among the last five, nor will
+        # it be if everything that waits for a commit fails.
+        while len(batches) > BATCHES_KEPT * _WIDTH and (
+            batches[BATCHES_KEPT * _WIDTH] < committed_end
+        ):
+            del batches[:_WIDTH]
+        self._changed.add((number, header.producer_id))
+
+    def _producer(self, number: int, producer_id: int, now_ms: int) -> _Producer:
+        producers = self._partitions.get(number)
+        if producers is None:
+            producers = self._partitions[number] = {}
+        producer = producers.get(producer_id)
+        if producer is None:
+            producer = producers[producer_id] = _Producer(now_ms)
+        return producer
+
+    # ------------------------------------------------------------------------- failure and restart
+
+    def rollback(self, committed_end: Callable[[int], int]) -> None:
+        """Forget what was admitted and not committed; committed_end(number) is what is."""
+        for number, producers in self._partitions.items():
+            end = committed_end(number)
+            for producer_id, producer in list(producers.items()):
+                del producer.batches[producer.known_below(end) :]
+                if not producer.batches:
+                    del producers[producer_id]
+
+    def load(self, key: bytes, value: bytes) -> None:
+        """A row of Table.PRODUCERS, at start; before any replay. Raises ValueError on one that is
+        not ours."""
+        number, producer_id = _KEY.unpack(key)
+        version, count, epoch, used_ms = _ROW.unpack_from(value)
+        if version != _ROW_VERSION or len(value) != _ROW.size + count * _ROW_BATCH.size:
+            raise ValueError(f"producer row of version {version}, {len(value)} bytes")
+        batches = self._producer(number, producer_id, used_ms).batches
+        for base_offset, first, last, timestamp in _ROW_BATCH.iter_unpack(value[_ROW.size :]):
+            batches.extend((base_offset, first, last, timestamp, epoch))
+
+    def replay(self, number: int, header: BatchHeader, now_ms: int) -> None:
+        """A committed batch of a producer, in the order of offsets, from the time `now_ms`.
+
+        One that the rows hold already is skipped, so replaying may start anywhere before them.
+        """
+        producer = self._producer(number, header.producer_id, now_ms)
+        if not producer.batches or producer.batches[_OFFSET - _WIDTH] < header.base_offset:
+            self.record(number, header, header.base_offset, header.next_offset, now_ms)
+
+    # --------------------------------------------------------------------------------- checkpoints
+
+    def take_changed(self, committed_end: Callable[[int], int]) -> list[Change]:
+        """Rows of Table.PRODUCERS for what changed since the last call, as of what is committed.
+
+        A producer with more to commit comes again in the next call. The rows are absolute, and
+        given once: keep them until they are written.
+        """
+        changes: list[Change] = []
+        waiting: set[tuple[int, int]] = set()
+        for number, producer_id in self._changed:
+            key = _KEY.pack(number, producer_id)
+            producer = self._partitions.get(number, {}).get(producer_id)
+            if producer is None:
+                changes.append(Change(Table.PRODUCERS, key, None))
+                continue
+            stop = producer.known_below(committed_end(number))
+            if stop < len(producer.batches):
+                waiting.add((number, producer_id))
+            if stop:
+                changes.append(Change(Table.PRODUCERS, key, _row(producer, stop)))
+        self._changed = waiting
+        return changes
+
+    # -------------------------------------------------------------------------------------- expiry
+
+    def expire(self, now_ms: int, expiration_ms: int, budget: int = 1000) -> bool:
+        """Forget producers that sent nothing for `expiration_ms`; looks at up to `budget` of them.
+
+        True when there is more to look at: call again soon, with the same arguments. Their rows
+        go with the next `take_changed`.
+        """
+        if self._expiring is None:
+            self._expiring = iter(
+                [(number, id) for number, ids in self._partitions.items() for id in ids]
+            )
+        for number, producer_id in self._expiring:
+            producers = self._partitions.get(number, {})
+            producer = producers.get(producer_id)
+            if producer is not None and now_ms - producer.used_ms >= expiration_ms:
+                del producers[producer_id]
+                self._changed.add((number, producer_id))
+            budget -= 1
+            if budget <= 0:
+                return True
+        self._expiring = None
+        return False
+
+    def drop_partition(self, number: int) -> None:
+        """The partition is gone for ever; its rows go with the next `take_changed`."""
+        for producer_id in self._partitions.pop(number, ()):
+            self._changed.add((number, producer_id))
+
+
+def _find(batches: array[int], epoch: int, first: int, last: int) -> Duplicate | None:
+    """The batch with exactly this range among the last five of this epoch, latest first."""
+    oldest = max(0, len(batches) - BATCHES_KEPT * _WIDTH)
+    for at in range(len(batches) - _WIDTH, oldest - 1, -_WIDTH):
+        if batches[at + _EPOCH] != epoch:
+            return None
+        if batches[at + _FIRST] == first and batches[at + _LAST] == last:
+            return Duplicate(batches[at], batches[at + _TIMESTAMP])
+    return None
+
+
+def _fenced(header: BatchHeader, current: int) -> KafkaError:
+    return KafkaError(
+        Error.INVALID_PRODUCER_EPOCH,
+        f"producer {header.producer_id} has epoch {current}, the batch is of"
+        f" {header.producer_epoch}",
+    )
+
+
+def _row(producer: _Producer, stop: int) -> bytes:
+    """The last five of the entries before `stop` that are of the epoch of the last one."""
+    batches = producer.batches
+    epoch = batches[stop - 1]
+    start = max(0, stop - BATCHES_KEPT * _WIDTH)
+    kept = [at for at in range(start, stop, _WIDTH) if batches[at + _EPOCH] == epoch]
+    return _ROW.pack(_ROW_VERSION, len(kept), epoch, producer.used_ms) + b"".join(
+        _ROW_BATCH.pack(*batches[at : at + _EPOCH]) for at in kept
+    )
