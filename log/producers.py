@@ -82,10 +82,11 @@ class Producers:
     def judge(self, number: int, header: BatchHeader) -> Duplicate | None:
         """Whether the batch may be appended to partition `number`: None, if it may.
 
-        The batch has a producer (`has_producer`). A Duplicate if it is one of the last five of its producer. Raises KafkaError
-        OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, an older repeat, a new epoch that does not start at
-        0) and INVALID_PRODUCER_EPOCH (an older epoch: the producer was fenced). Without state any
-        sequence is right: it may have expired. Changes nothing.
+        The batch has a producer (`has_producer`). A Duplicate if it is one of the last five of
+        its producer. Raises KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, an older repeat, a
+        new epoch that does not start at 0) and INVALID_PRODUCER_EPOCH (an older epoch: the
+        producer was fenced). Without state any sequence is right: it may have expired. Changes
+        nothing.
         """
         producers = self._partitions.get(number)
         producer = None if producers is None else producers.get(header.producer_id)
