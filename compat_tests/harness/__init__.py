@@ -1,0 +1,1 @@
+"""Starts the broker under test and keeps what the tests say about it."""
