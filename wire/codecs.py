@@ -177,24 +177,27 @@ def _zstd(data: Buffer, level: int) -> bytes:
 
 _Into = Callable[[Buffer, bytearray], int]
 
+#: What cramjam says (in Rust's words) when its output is full; anything else means damaged data.
+_FULL: Final = "failed to write whole buffer"
+
 
 def _growing(name: str, into: _Into) -> Callable[[Buffer, int], memoryview]:
-    """Decompress into a buffer of ours, that grows fourfold up to the limit.
+    """Decompress into a buffer of ours that grows fourfold up to the limit.
 
-    The size in the frame is not asked: streaming writers leave it out, and others may lie. The
-    buffer's pages are not touched before the decoder writes to them, so a generous first guess
-    costs nothing.
+    The size in the frame is not asked: streaming writers leave it out, and others may lie.
     """
 
     def decode(data: Buffer, limit: int) -> memoryview:
-        size = min(limit, max(1 << 16, 8 * len(data)))
+        size = min(limit, max(1 << 16, 4 * len(data)))
         while True:
             out = bytearray(size)
             try:
                 return memoryview(out)[: into(data, out)]
             except cramjam.DecompressionError as error:
-                if size >= limit:
-                    raise CodecError(f"{name}: {error} (within {limit} bytes)") from None
+                if str(error) != _FULL:
+                    raise CodecError(f"{name}: {error}") from None
+            if size >= limit:
+                raise CodecError(f"{name}: more than {limit} bytes when decompressed")
             size = min(limit, size * 4)
 
     return decode
