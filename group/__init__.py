@@ -1,1 +1,1 @@
-"""Group coordination as a machine without clock or socket."""
+"""Consumer groups as a machine: a request and a time go in, rows and replies come out."""

@@ -1,0 +1,142 @@
+"""Offsets that go by themselves: expired ones (KIP-211), those of dead groups, of deleted topics.
+
+Everything in slices of a thousand rows, one slice a turn of the loop: a scan of a million offsets
+at once would hold up every other client for a second. Source of the conditions: Kafka's
+ClassicGroup.offsetExpirationCondition, OffsetMetadataManager.cleanupExpiredOffsets.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from ottla.group.members import ClassicGroup
+from ottla.group.outcome import GROUPS, OFFSETS, Outcome
+from ottla.group.registry import Due, Kind, Registry
+from ottla.group.rows import Offset, decode_offset, group_key, offset_key, offset_partition
+from ottla.group.states import State
+
+SLICE: Final = 1000
+"""Rows looked at in one go."""
+BUSY_MS: Final = 1000
+"""When something of the group is on its way to the disk, look again after this long: a row that
+looks expired may be about to be replaced."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """How far the look at one group's offsets has come."""
+
+    after: bytes = b""
+    nearest: int | None = None
+    """The next deadline among the offsets that stay."""
+    kept: bool = False
+
+
+class Expiry:
+    """Removal of offsets, over the groups of one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.rows = registry.rows
+        self.timers = registry.timers
+        self.settings = registry.settings
+        self._looks: dict[str, _Look] = {}
+        self._sweeps: dict[int, bytes] = {}
+        """Last key swept of each dead group."""
+        self._forgotten: deque[tuple[int, int]] = deque()
+        """Group number and partition id of offsets to be removed."""
+
+    # ------------------------------------------------------------------------------------ expiry
+
+    def look(self, group: ClassicGroup, now: int, out: Outcome) -> None:
+        """Remove a slice of the group's expired offsets, and the group with the last of them."""
+        due = Due(Kind.EXPIRY, group.group_id)
+        if not self.rows.settled(group.group_id):
+            self.timers.at(due, now + BUSY_MS)
+            return
+        look = self._looks.setdefault(group.group_id, _Look())
+        rows = self.rows.scan(OFFSETS, group_key(group.number), look.after) if group.number else ()
+        seen = 0
+        for key, value in islice(rows, SLICE):
+            seen += 1
+            look.after = key
+            self._judge(group, key, decode_offset(value), look, now, out)
+        if seen == SLICE:
+            self.timers.at(due, now)
+            return
+        del self._looks[group.group_id]
+        if not look.kept and group.state is State.EMPTY and not group.pending:
+            self.registry.delete(group, now, out)
+        elif look.nearest is not None:
+            soonest = now + self.settings.offsets_retention_check_interval_ms
+            self.registry.look_at_offsets(group, now, max(look.nearest, soonest))
+
+    def _judge(
+        self, group: ClassicGroup, key: bytes, row: Offset, look: _Look, now: int, out: Outcome
+    ) -> None:
+        place = self.registry.catalog.place(offset_partition(key))
+        if place is None:
+            out.records.append((OFFSETS, key, None))
+            return
+        deadline = self._deadline(group, place.topic, row)
+        if deadline is not None and deadline <= now:
+            out.records.append((OFFSETS, key, None))
+            return
+        look.kept = True
+        if deadline is not None and (look.nearest is None or deadline < look.nearest):
+            look.nearest = deadline
+
+    def _deadline(self, group: ClassicGroup, topic: str, row: Offset) -> int | None:
+        """When an offset expires as things are now; None: not before they change."""
+        if group.subscribes(topic):
+            return None
+        if group.protocol_type is None:
+            since = row.commit_ms
+        elif group.state is State.EMPTY:
+            since = group.since_ms
+        elif group.state is State.STABLE and group.subscribed is not None:
+            since = row.commit_ms
+        else:
+            return None
+        return row.expire_ms if row.expire_ms >= 0 else since + self.settings.offsets_retention_ms
+
+    # ---------------------------------------------------------------------------- dead groups
+
+    def sweep(self, number: int, now: int, out: Outcome) -> None:
+        """Remove a slice of a dead group's offsets, with the last one its row."""
+        due = Due(Kind.SWEEP, str(number))
+        group_id = self.registry.dead[number]
+        if not self.rows.settled(group_id):
+            self.timers.at(due, now + BUSY_MS)
+            return
+        after = self._sweeps.get(number, b"")
+        keys = [key for key, _ in islice(self.rows.scan(OFFSETS, group_key(number), after), SLICE)]
+        out.records.extend((OFFSETS, key, None) for key in keys)
+        if len(keys) == SLICE:
+            self._sweeps[number] = keys[-1]
+            self.timers.at(due, now)
+        else:
+            self._sweeps.pop(number, None)
+            del self.registry.dead[number]
+            out.records.append((GROUPS, group_key(number), None))
+
+    # ----------------------------------------------------------------------- deleted partitions
+
+    def forget(self, partition_ids: Iterable[int], now: int) -> None:
+        """These partitions are gone for ever; their offsets, already out of reach, may go too."""
+        numbers = [group.number for group in self.registry.groups.values() if group.number]
+        self._forgotten.extend((n, partition) for partition in partition_ids for n in numbers)
+        if self._forgotten:
+            self.timers.at(Due(Kind.FORGET, ""), now)
+
+    def forget_slice(self, now: int, out: Outcome) -> None:
+        """Remove what is committed for a slice of them. A commit still on its way is missed here
+        and found by the group's next look."""
+        for _ in range(min(SLICE, len(self._forgotten))):
+            key = offset_key(*self._forgotten.popleft())
+            if self.rows.get(OFFSETS, key) is not None:
+                out.records.append((OFFSETS, key, None))
+        if self._forgotten:
+            self.timers.at(Due(Kind.FORGET, ""), now)

@@ -1,0 +1,172 @@
+"""The group machine: everything that consumer groups are, behind four functions.
+
+    load(key, value, now)            one row of the groups table, at start
+    handle(request, call, now)       a request -> what it did
+    on_timer(now)                    deadlines that are due -> what they did
+    next_deadline()                  when on_timer is next worth calling
+
+The caller commits the records of each outcome, in the order it got them, and then sends the
+replies. When a commit fails the machine is of no use any more: answer `parked()`, make a new one.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ottla.group.admin import Admin
+from ottla.group.classic import Classic
+from ottla.group.expiry import Expiry
+from ottla.group.members import ClassicGroup
+from ottla.group.offsets import FETCH_GROUPS_FROM, Offsets
+from ottla.group.outcome import Call, Catalog, Outcome, Rows, Ticket
+from ottla.group.rebalance import Rebalance
+from ottla.group.registry import Due, Kind, Registry
+from ottla.group.settings import GroupSettings
+from ottla.group.states import State
+from ottla.wire.api.delete_groups import DeleteGroupsRequest
+from ottla.wire.api.describe_groups import DescribeGroupsRequest
+from ottla.wire.api.heartbeat import HeartbeatRequest
+from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.api.leave_group import LeaveGroupRequest
+from ottla.wire.api.list_groups import ListGroupsRequest
+from ottla.wire.api.offset_commit import OffsetCommitRequest
+from ottla.wire.api.offset_delete import OffsetDeleteRequest
+from ottla.wire.api.offset_fetch import OffsetFetchRequest
+from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.errors import Error
+from ottla.wire.schema import Message
+
+DEADLINES_A_TURN: Final = 100
+"""At most this many deadlines are served in one call, and one slice of offsets: with a hundred
+thousand sessions that end together, other clients must get their turn in between."""
+
+_SLICED: Final = (Kind.EXPIRY, Kind.SWEEP, Kind.FORGET)
+
+
+class Machine:
+    """All groups of one coordinator."""
+
+    def __init__(self, rows: Rows, catalog: Catalog, settings: GroupSettings) -> None:
+        self.registry = Registry(rows, catalog, settings)
+        self._rebalance = Rebalance(self.registry)
+        self._expiry = Expiry(self.registry)
+        self._classic = Classic(self.registry, self._rebalance)
+        self._offsets = Offsets(self.registry)
+        self._admin = Admin(self.registry)
+        classic, offsets, admin = self._classic, self._offsets, self._admin
+        # One argument is Any because each function takes the one request that its key names.
+        self._handlers: dict[type[Message], Callable[[Any, Call, int, Outcome], None]] = {
+            JoinGroupRequest: classic.join,
+            SyncGroupRequest: classic.sync,
+            HeartbeatRequest: classic.heartbeat,
+            LeaveGroupRequest: classic.leave,
+            OffsetCommitRequest: offsets.commit,
+            OffsetFetchRequest: lambda r, call, _, out: out.reply(call, offsets.fetch(r, call)),
+            OffsetDeleteRequest: lambda r, call, _, out: offsets.delete(r, call, out),
+            ListGroupsRequest: lambda r, call, _, out: out.reply(call, admin.list(r)),
+            DescribeGroupsRequest: lambda r, call, _, out: out.reply(call, admin.describe(r, call)),
+            DeleteGroupsRequest: admin.delete,
+        }
+
+    # --------------------------------------------------------------------------------------- load
+
+    def load(self, key: bytes, value: bytes, now: int) -> None:
+        """Take in a row. Sessions start anew: nobody could be heard while the broker was away."""
+        group = self.registry.load(key, value)
+        timers = self.registry.timers
+        if group is None:
+            timers.at(Due(Kind.SWEEP, str(int.from_bytes(key))), now)
+            return
+        for member in group.members.values():
+            self.registry.renew(group, member, now)
+        if group.state is State.COMPLETING_REBALANCE:
+            group.reason, group.began_ms = "the broker was restarted", now
+            timers.at(Due(Kind.SYNC, group.group_id), now + group.rebalance_timeout_ms())
+        self.registry.look_at_offsets(group, now)
+
+    # ------------------------------------------------------------------------------------- handle
+
+    def handle(self, request: Message, call: Call, now: int) -> Outcome:
+        """Judge one request. It is answered in this outcome, or later in another one's."""
+        out = Outcome(groups_of(request, call.version))
+        self._handlers[type(request)](request, call, now, out)
+        return out
+
+    def forget_partitions(self, partition_ids: Iterable[int], now: int) -> None:
+        """A topic was deleted; its partition ids are never used again."""
+        self._expiry.forget(partition_ids, now)
+
+    # ------------------------------------------------------------------------------------- timers
+
+    def next_deadline(self) -> int | None:
+        """When to call `on_timer`, at the latest; None: not before the next `handle`."""
+        return self.registry.timers.next()
+
+    def on_timer(self, now: int) -> list[Outcome]:
+        """Serve deadlines up to `now`, some of them: call again while `next_deadline` is past."""
+        outcomes = []
+        for _ in range(DEADLINES_A_TURN):
+            due = self.registry.timers.due(now)
+            if due is None:
+                break
+            out = self._serve(due, now)
+            if out.records or out.replies or out.rebalances:
+                outcomes.append(out)
+            if due.kind in _SLICED:
+                break
+        return outcomes
+
+    def _serve(self, due: Due, now: int) -> Outcome:
+        if due.kind is Kind.SWEEP:
+            out = Outcome(())
+            self._expiry.sweep(int(due.group_id), now, out)
+            return out
+        if due.kind is Kind.FORGET:
+            out = Outcome(())
+            self._expiry.forget_slice(now, out)
+            return out
+        out = Outcome((due.group_id,))
+        group = self.registry.groups.get(due.group_id)
+        if group is not None:
+            self._serve_group(group, due, now, out)
+        return out
+
+    def _serve_group(self, group: ClassicGroup, due: Due, now: int, out: Outcome) -> None:
+        match due.kind:
+            case Kind.SESSION:
+                self._rebalance.session_ended(group, due.member_id, now, out)
+            case Kind.JOIN:
+                self._rebalance.join_deadline(group, now, out)
+            case Kind.SYNC:
+                self._rebalance.sync_deadline(group, now, out)
+            case Kind.EXPIRY:
+                self._expiry.look(group, now, out)
+
+    # ----------------------------------------------------------------------------------- the end
+
+    def parked(self, error: Error) -> list[tuple[Ticket, Message]]:
+        """Answers with `error` for every JoinGroup and SyncGroup that waits; nothing changes."""
+        replies: list[tuple[Ticket, Message]] = []
+        for group in self.registry.groups.values():
+            for member in group.members.values():
+                if member.joining is not None:
+                    join = JoinGroupResponse(error_code=error, member_id=member.member_id)
+                    replies.append((member.joining.ticket, join))
+                if member.syncing is not None:
+                    replies.append((member.syncing.ticket, SyncGroupResponse(error_code=error)))
+        return replies
+
+
+def groups_of(request: Message, version: int) -> tuple[str, ...]:
+    """The groups that a request is about; () for one about all."""
+    match request:
+        case OffsetFetchRequest():
+            if version >= FETCH_GROUPS_FROM:
+                return tuple(group.group_id for group in request.groups)
+            return (request.group_id,)
+        case DescribeGroupsRequest():
+            return tuple(request.groups)
+        case DeleteGroupsRequest():
+            return tuple(request.groups_names)
+        case ListGroupsRequest():
+            return ()
+    return (request.group_id,)  # type: ignore[attr-defined]  # all others are about one group

@@ -1,0 +1,309 @@
+"""Committed offsets: commit, fetch, delete.
+
+Offsets live in rows only, not in memory: a million of them cost nothing at start. Source: Kafka's
+OffsetMetadataManager and ClassicGroup.validateOffsetCommit; the checks of topics that come before
+are KafkaApis'.
+"""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from ottla.group.members import CONSUMER, ClassicGroup
+from ottla.group.outcome import OFFSETS, Call, Outcome
+from ottla.group.registry import Registry
+from ottla.group.rows import (
+    Offset,
+    decode_offset,
+    encode_offset,
+    group_key,
+    offset_key,
+    offset_partition,
+)
+from ottla.group.states import TABLE, State
+from ottla.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.wire.api.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.wire.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.wire.errors import Error, KafkaError
+
+COMMIT_BY_ID_FROM = 10
+FETCH_BY_ID_FROM = 10
+"""OffsetCommit and OffsetFetch versions that name topics by id (KIP-848)."""
+FETCH_GROUPS_FROM = 8
+"""OffsetFetch version that asks for many groups at once (KIP-709)."""
+NO_GROUP_FROM = 9
+"""OffsetCommit version since which a group that does not exist has an error of its own."""
+
+NOTHING = Offset(-1, -1, -1, -1, "")
+"""What a partition without a committed offset is answered: no error."""
+
+P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+
+class Offsets:
+    """Offsets of the groups of one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.rows = registry.rows
+        self.catalog = registry.catalog
+        self.settings = registry.settings
+
+    # --------------------------------------------------------------------------------- OffsetCommit
+
+    def commit(self, request: OffsetCommitRequest, call: Call, now: int, out: Outcome) -> None:
+        """Store what can be stored, judge the rest partition by partition."""
+        response = OffsetCommitResponse()
+        accepted: list[tuple[int, OffsetCommitRequestPartition, OffsetCommitResponsePartition]] = []
+        for topic in request.topics:
+            partition_ids, error = self._partitions(topic, call.version)
+            answers = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                answer = OffsetCommitResponsePartition(partition_index=index, error_code=error)
+                answers.append(answer)
+                if not error:
+                    if 0 <= index < len(partition_ids):
+                        accepted.append((partition_ids[index], partition, answer))
+                    else:
+                        answer.error_code = Error.UNKNOWN_TOPIC_OR_PARTITION
+            response.topics.append(
+                OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=answers
+                )
+            )
+        if accepted:
+            try:
+                group = self._committing(request, call.version, now)
+            except KafkaError as refused:
+                for _, _, answer in accepted:
+                    answer.error_code = refused.error
+            else:
+                self._store(group, request, accepted, now, out)
+        out.reply(call, response)
+
+    def _partitions(self, topic: OffsetCommitRequestTopic, version: int) -> tuple[list[int], Error]:
+        if version >= COMMIT_BY_ID_FROM:
+            found = self.catalog.by_id(topic.topic_id)
+            return (found[1], Error.NONE) if found else ([], Error.UNKNOWN_TOPIC_ID)
+        named = self.catalog.by_name(topic.name)
+        return (named[1], Error.NONE) if named else ([], Error.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _committing(self, request: OffsetCommitRequest, version: int, now: int) -> ClassicGroup:
+        """The group, if the request may commit to it; a standalone consumer's comes to be here.
+
+        Raises KafkaError as Kafka: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND.
+        """
+        group = self.registry.groups.get(request.group_id)
+        generation_id = request.generation_id_or_member_epoch
+        if group is None:
+            if generation_id < 0:
+                return self.registry.create(request.group_id, now)
+            raise KafkaError(
+                Error.GROUP_ID_NOT_FOUND if version >= NO_GROUP_FROM else Error.ILLEGAL_GENERATION
+            )
+        if generation_id < 0 and group.state is State.EMPTY:
+            return group
+        if generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            raise KafkaError(Error.UNKNOWN_MEMBER_ID)  # a standalone consumer in a group in use
+        member = group.check(request.member_id, request.group_instance_id)
+        if generation_id != group.generation_id:
+            raise KafkaError(Error.ILLEGAL_GENERATION)
+        error = TABLE[group.state].commit
+        if error:
+            raise KafkaError(error)
+        self.registry.renew(group, member, now)
+        return group
+
+    def _store(
+        self,
+        group: ClassicGroup,
+        request: OffsetCommitRequest,
+        accepted: list[tuple[int, OffsetCommitRequestPartition, OffsetCommitResponsePartition]],
+        now: int,
+        out: Outcome,
+    ) -> None:
+        if not group.number:
+            self.registry.write(group, out)
+        retention = request.retention_time_ms
+        expire_ms = now + retention if retention >= 0 else -1
+        limit = self.settings.offset_metadata_max_bytes
+        for partition_id, partition, answer in accepted:
+            metadata = partition.committed_metadata or ""
+            if len(metadata) > limit:
+                answer.error_code = Error.OFFSET_METADATA_TOO_LARGE
+                continue
+            row = Offset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                now,
+                expire_ms,
+                metadata,
+            )
+            key = offset_key(group.number, partition_id)
+            out.records.append((OFFSETS, key, encode_offset(row)))
+        deadline = now + self.settings.offsets_retention_ms if expire_ms < 0 else expire_ms
+        self.registry.look_at_offsets(group, now, deadline)
+
+    # ---------------------------------------------------------------------------------- OffsetFetch
+
+    def fetch(self, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+        """What is committed. The caller has waited for what was admitted before this request, so
+        `require_stable` asks for nothing more."""
+        if call.version >= FETCH_GROUPS_FROM:
+            groups = [self._fetch_group(group, call.version) for group in request.groups]
+            return OffsetFetchResponse(groups=groups)
+        number = self._number(request.group_id)
+        answers = []
+        if request.topics is None:
+            for name, _, offsets in self._all(number):
+                partitions = [_answer(OffsetFetchResponsePartition(), *one) for one in offsets]
+                answers.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+            return OffsetFetchResponse(topics=answers)
+        for topic in request.topics:
+            named = self.catalog.by_name(topic.name)
+            partition_ids = named[1] if named else []
+            partitions = [
+                _answer(
+                    OffsetFetchResponsePartition(), index, self._get(number, partition_ids, index)
+                )
+                for index in topic.partition_indexes
+            ]
+            answers.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        return OffsetFetchResponse(topics=answers)
+
+    def _fetch_group(
+        self, request: OffsetFetchRequestGroup, version: int
+    ) -> OffsetFetchResponseGroup:
+        number = self._number(request.group_id)
+        answer = OffsetFetchResponseGroup(group_id=request.group_id)
+        if request.topics is None:
+            for name, topic_id, offsets in self._all(number):
+                partitions = [_answer(OffsetFetchResponsePartitions(), *one) for one in offsets]
+                answer.topics.append(
+                    OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
+                )
+        else:
+            answer.topics = [self._fetch_topic(number, topic, version) for topic in request.topics]
+        return answer
+
+    def _fetch_topic(
+        self, number: int, topic: OffsetFetchRequestTopics, version: int
+    ) -> OffsetFetchResponseTopics:
+        error = Error.NONE
+        partition_ids: list[int] = []
+        if version >= FETCH_BY_ID_FROM:
+            found = self.catalog.by_id(topic.topic_id)
+            if found is None:
+                error = Error.UNKNOWN_TOPIC_ID
+            else:
+                partition_ids = found[1]
+        else:
+            named = self.catalog.by_name(topic.name)
+            partition_ids = named[1] if named else []
+        partitions = []
+        for index in topic.partition_indexes:
+            offset = self._get(number, partition_ids, index)
+            partition = _answer(OffsetFetchResponsePartitions(), index, offset)
+            partition.error_code = error
+            partitions.append(partition)
+        return OffsetFetchResponseTopics(
+            name=topic.name, topic_id=topic.topic_id, partitions=partitions
+        )
+
+    def _number(self, group_id: str) -> int:
+        """0 for a group that does not exist or has nothing committed: no key starts with it."""
+        group = self.registry.groups.get(group_id)
+        return group.number if group is not None else 0
+
+    def _get(self, number: int, partition_ids: list[int], index: int) -> Offset:
+        if not 0 <= index < len(partition_ids):
+            return NOTHING
+        value = self.rows.get(OFFSETS, offset_key(number, partition_ids[index]))
+        return NOTHING if value is None else decode_offset(value)
+
+    def _all(self, number: int) -> Iterator[tuple[str, bytes, list[tuple[int, Offset]]]]:
+        """Every committed offset of a group: topic name, topic id, (index, offset)s."""
+        topics: dict[str, tuple[str, bytes, list[tuple[int, Offset]]]] = {}
+        for key, value in self.rows.scan(OFFSETS, group_key(number)):
+            place = self.catalog.place(offset_partition(key))
+            if place is not None:
+                topic = topics.setdefault(place.topic, (place.topic, place.topic_id, []))
+                topic[2].append((place.index, decode_offset(value)))
+        return iter(topics.values())
+
+    # --------------------------------------------------------------------------------- OffsetDelete
+
+    def delete(self, request: OffsetDeleteRequest, call: Call, out: Outcome) -> None:
+        """Forget offsets of topics that the group does not use (KIP-496)."""
+        response = OffsetDeleteResponse()
+        out.reply(call, response)
+        accepted: list[tuple[str, int, OffsetDeleteResponsePartition]] = []
+        for topic in request.topics:
+            named = self.catalog.by_name(topic.name)
+            partition_ids = named[1] if named else []
+            answers = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                answer = OffsetDeleteResponsePartition(partition_index=index)
+                answers.append(answer)
+                if 0 <= index < len(partition_ids):
+                    accepted.append((topic.name, partition_ids[index], answer))
+                else:
+                    answer.error_code = Error.UNKNOWN_TOPIC_OR_PARTITION
+            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        if not accepted:
+            return
+        try:
+            group = self._deleting(request.group_id)
+        except KafkaError as refused:
+            response.error_code = refused.error
+            response.topics = []
+            return
+        for topic_name, partition_id, answer in accepted:
+            key = offset_key(group.number, partition_id)
+            if group.subscribes(topic_name):
+                answer.error_code = Error.GROUP_SUBSCRIBED_TO_TOPIC
+            elif group.number:
+                # Written even where nothing is committed yet: a commit may be on its way.
+                out.records.append((OFFSETS, key, None))
+
+    def _deleting(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise KafkaError(Error.INVALID_GROUP_ID)
+        group = self.registry.groups.get(group_id)
+        if group is None:
+            raise KafkaError(Error.GROUP_ID_NOT_FOUND)
+        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+            raise KafkaError(Error.NON_EMPTY_GROUP)
+        return group
+
+
+def _answer(answer: P, index: int, offset: Offset) -> P:
+    answer.partition_index = index
+    answer.committed_offset = offset.offset
+    answer.committed_leader_epoch = offset.leader_epoch
+    answer.metadata = offset.metadata
+    return answer
