@@ -1,0 +1,43 @@
+"""ListPartitionReassignments: partitions that are moving between brokers (KIP-455)."""
+
+from ottla.wire.schema import Message, array, int16, int32, message, string, struct
+
+
+@struct
+class ListPartitionReassignmentsTopics:
+    name: str = string()
+    partition_indexes: list[int] = array(int32)
+
+
+@message(key=46, versions="0", flexible="0+")
+class ListPartitionReassignmentsRequest(Message):
+    """Moves of these partitions; null means all."""
+
+    timeout_ms: int = int32(default=60000)
+    topics: list[ListPartitionReassignmentsTopics] | None = array(
+        ListPartitionReassignmentsTopics, null="0+", default=None
+    )
+
+
+@struct
+class OngoingPartitionReassignment:
+    partition_index: int = int32()
+    replicas: list[int] = array(int32)
+    adding_replicas: list[int] = array(int32)
+    removing_replicas: list[int] = array(int32)
+
+
+@struct
+class OngoingTopicReassignment:
+    name: str = string()
+    partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
+
+
+@message(key=46, versions="0", flexible="0+")
+class ListPartitionReassignmentsResponse(Message):
+    """The replicas of each moving partition, and which come and go."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(null="0+")
+    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
