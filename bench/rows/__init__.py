@@ -1,0 +1,5 @@
+"""The rows. Importing this package registers them in `bench.run.ROWS`."""
+
+from bench.rows import bulk, disk_use, groups, offsets, partitions, small, standing
+
+__all__ = ["bulk", "disk_use", "groups", "offsets", "partitions", "small", "standing"]

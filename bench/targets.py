@@ -1,0 +1,274 @@
+"""The brokers under measurement: how each variant is started, stopped, killed and looked at.
+
+A variant is a broker with a durability. `ottla` (an acknowledged record is on disk) stands beside
+`kafka-flush1` (Kafka told to do the same) and `kafka` (as people run it); `ottla-os` (survives the
+process, not the machine) stands beside `kafka`, which promises no more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bench import raw
+from bench.process import Meter
+
+
+class Software(Protocol):
+    """What a kind of broker must tell the bench."""
+
+    name: str
+
+    def version(self) -> str:
+        """The version, for the report."""
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, or None."""
+
+    def prepare(self, folder: Path, port: int, settings: dict[str, str]) -> None:
+        """Make a new data folder, once, outside every measurement."""
+
+    def command(self, folder: Path, port: int, settings: dict[str, str]) -> list[str]:
+        """The command line that serves `folder` on 127.0.0.1:`port`."""
+
+    def data(self, folder: Path) -> Path:
+        """Where the records lie."""
+
+
+class OttlaSoftware:
+    """This repository's broker, run by the Python that runs the bench."""
+
+    name = "Ottla"
+
+    def version(self) -> str:
+        probe = "import ottla; print(ottla.__version__)"
+        return subprocess.run(
+            [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    def missing(self) -> str | None:
+        probe = subprocess.run(
+            [sys.executable, "-m", "ottla", "serve", "--help"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        return None if probe.returncode == 0 else "`python -m ottla serve` does not run"
+
+    def prepare(self, folder: Path, port: int, settings: dict[str, str]) -> None:
+        folder.mkdir(parents=True)
+
+    def command(self, folder: Path, port: int, settings: dict[str, str]) -> list[str]:
+        command = [sys.executable, "-m", "ottla", "serve"]
+        command += ["--port", str(port), "--data-dir", str(self.data(folder))]
+        for key, value in settings.items():
+            command += ["--override", f"{key}={value}"]
+        return command
+
+    def data(self, folder: Path) -> Path:
+        return folder / "data"
+
+
+class KafkaSoftware:
+    """Apache Kafka from a distribution folder (bin/*.sh and libs/)."""
+
+    name = "Apache Kafka"
+
+    def __init__(self, home: Path | None) -> None:
+        self.home = home
+
+    def version(self) -> str:
+        for jar in sorted((self.home or Path()).glob("libs/kafka-clients-*.jar")):
+            return jar.stem.removeprefix("kafka-clients-")
+        return "unknown"
+
+    def missing(self) -> str | None:
+        if self.home is None:
+            return "OTTLA_APACHE_HOME does not name a Kafka distribution (bin/*.sh and libs/)"
+        if not (self.home / "bin/kafka-server-start.sh").exists():
+            return f"{self.home} has no bin/kafka-server-start.sh"
+        return None if shutil.which("java") else "there is no java on the PATH"
+
+    def prepare(self, folder: Path, port: int, settings: dict[str, str]) -> None:
+        folder.mkdir(parents=True)
+        self._configure(folder, port, settings)
+        cluster = self._tool("kafka-storage.sh", "random-uuid")
+        self._tool(
+            "kafka-storage.sh", "format", "--standalone", "--cluster-id", cluster,
+            "--config", str(folder / "server.properties"),
+        )  # fmt: skip
+
+    def command(self, folder: Path, port: int, settings: dict[str, str]) -> list[str]:
+        assert self.home is not None
+        start = str(self.home / "bin/kafka-server-start.sh")
+        return [start, str(folder / "server.properties")]
+
+    def data(self, folder: Path) -> Path:
+        return folder / "data"
+
+    def _configure(self, folder: Path, port: int, settings: dict[str, str]) -> None:
+        controller = free_port_after(port)
+        values = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data(folder)),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **settings,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in values.items())
+        (folder / "server.properties").write_text(text)
+
+    def _tool(self, script: str, *args: str) -> str:
+        assert self.home is not None
+        done = subprocess.run(
+            [str(self.home / "bin" / script), *args], check=False, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise RuntimeError(f"{script} {' '.join(args)} failed: {done.stdout}{done.stderr}")
+        return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A broker with a durability. `settings` are in the broker's own configuration names."""
+
+    name: str
+    title: str
+    software: Software
+    settings: dict[str, str]
+
+
+OTTLA, OTTLA_OS, KAFKA, KAFKA_FLUSH1 = "ottla", "ottla-os", "kafka", "kafka-flush1"
+ALL = (OTTLA, OTTLA_OS, KAFKA, KAFKA_FLUSH1)
+
+# Equal rules: no wait before a group's first rebalance, or it would be all that a row shows.
+BOTH = {"group.initial.rebalance.delay.ms": "0"}
+
+
+def variants(kafka_home: Path | None) -> dict[str, Variant]:
+    """All variants by name."""
+    ottla, kafka = OttlaSoftware(), KafkaSoftware(kafka_home)
+    flush = {"log.flush.interval.messages": "1"}
+    table = [
+        Variant(OTTLA, "Ottla fsync", ottla, {"durability": "fsync", **BOTH}),
+        Variant(OTTLA_OS, "Ottla os", ottla, {"durability": "os", **BOTH}),
+        Variant(KAFKA, "Kafka", kafka, BOTH),
+        Variant(KAFKA_FLUSH1, "Kafka flush=1", kafka, {**flush, **BOTH}),
+    ]
+    return {variant.name: variant for variant in table}
+
+
+class Broker:
+    """One running broker over a data folder of its own. `stop` and `kill` keep the folder."""
+
+    def __init__(self, variant: Variant, folder: Path, on_start: Callable[[int], None]) -> None:
+        self.variant = variant
+        self.folder = folder
+        self.port = free_port()
+        self._on_start = on_start
+        self._process: subprocess.Popen[bytes] | None = None
+        variant.software.prepare(folder, self.port, variant.settings)
+
+    @property
+    def address(self) -> raw.Address:
+        return ("127.0.0.1", self.port)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        return self.variant.software.data(self.folder)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def spawn(self) -> None:
+        """Start the process and return at once."""
+        command = self.variant.software.command(self.folder, self.port, self.variant.settings)
+        environment = {"KAFKA_HEAP_OPTS": "-Xms256m -Xmx1g", **os.environ}
+        with open(self.folder / "output.log", "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                cwd=Path(__file__).parent.parent, start_new_session=True,
+            )  # fmt: skip
+        self.meter = Meter(self.pid)
+        self._on_start(self.pid)
+
+    def start(self) -> None:
+        """Start the process and wait until it answers. Raises RuntimeError with its last lines."""
+        self.spawn()
+        end = time.perf_counter() + 120
+        while time.perf_counter() < end and self._process and self._process.poll() is None:
+            try:
+                raw.connect(self.address, 1).socket.close()
+                raw.served(self.address)
+                return
+            except (OSError, IndexError):
+                continue
+        raise RuntimeError(f"{self.variant.title} did not start:\n{self.last_lines()}")
+
+    def last_lines(self, count: int = 15) -> str:
+        log = self.folder / "output.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(lines[-count:])
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL after 30 s."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash of the process would be."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def free_port_after(port: int) -> int:
+    """The first free port above `port`, so that a restart finds the controller where it was."""
+    while True:
+        port += 1
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
