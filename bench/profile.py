@@ -66,7 +66,7 @@ def read_raw(path: Path) -> Counter[tuple[str, ...]]:
 
 
 def summary(stacks: Counter[tuple[str, ...]], lines: int = 40) -> str:
-    """Share of samples by function: on top of the stack (self), anywhere in it)."""
+    """Share of samples by function: on top of the stack (self), anywhere in it (with callees)."""
     total = sum(stacks.values())
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Results as a table, as JSON and as Markdown. The JSON holds every value; the rest iis its view."""
+"""Results as a table, as JSON and as Markdown. The JSON holds every value."""
 
 from __future__ import annotations
 
