@@ -142,9 +142,9 @@ class ServerConfig:
             return key.default
         best = _finest(found, key.synonyms)
         factor = next(s.factor for s in key.synonyms if s.name == best.name)
-        if factor == 1:
-            return best.value
-        return str(-1 if int(best.value) < 0 else int(best.value) * factor)
+        if key.name == "retention.ms":  # any negative number of any unit is "for ever"
+            return str(-1 if int(best.value) < 0 else int(best.value) * factor)
+        return best.value if factor == 1 else str(int(best.value) * factor)
 
     def _refresh(self) -> None:
         for field in _FIELDS:
@@ -205,10 +205,12 @@ def _unknown_notice(name: str) -> str:
 
 
 def _apply_aliases(static: dict[str, str]) -> None:
-    """node.id wins over broker.id, log.dirs over log.dir (KafkaConfig)."""
+    """node.id wins over broker.id, and log.dirs over log.dir (KafkaConfig)."""
     for older, name in (("broker.id", "node.id"), ("log.dir", "log.dirs")):
         if older in static and static[older] != "-1":
             static.setdefault(name, static[older])
+    if "node.id" in static:
+        static["broker.id"] = static["node.id"]
 
 
 def _finest(found: list[Setting], synonyms: tuple[Synonym, ...]) -> Setting:
@@ -231,6 +233,7 @@ def _check_together(config: ServerConfig) -> None:
             config.text("authorizer.class.name"),
             "access rules are not enforced yet; remove it to start without them",
         )
+    _check_times(config)
     low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if low > high:
         raise ConfigError("group.min.session.timeout.ms", low, f"must be at most {high}")
@@ -242,3 +245,10 @@ def _check_together(config: ServerConfig) -> None:
                     config.static[name],
                     "ottla.durability=os never forces a flush; remove one of the two",
                 )
+
+
+def _check_times(config: ServerConfig) -> None:
+    """Retention is -1 or at least a millisecond (KafkaConfig.validateValues)."""
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if config.static.get(name) == "0":
+            raise ConfigError(name, 0, "must be at least 1, or -1 for no bound")

@@ -54,7 +54,7 @@ BROKER: dict[str, Honoured] = {
     ),
     # Who it is
     "node.id": Honoured("This node's number, kept in the data folder.", default="1"),
-    "broker.id": Honoured("Older name of node.id."),
+    "broker.id": Honoured("Older name of node.id.", default="1"),
     "broker.rack": Honoured("Told to clients as this node's rack."),
     "ottla.cluster.id": Honoured(
         "The cluster's id, kept in the data folder; made up when a folder is first used."

@@ -69,8 +69,8 @@ OWN_KEYS: dict[str, Key] = {
     key.name: key
     for key in (
         Key("ottla.cluster.id", "string", None),
-        Key("ottla.connection.parked.max.requests", "int", "1000", "1.."),
-        Key("ottla.connection.send.max.bytes", "long", str(64 << 20), "1048576.."),
+        Key("ottla.connection.parked.max.requests", "int", "128", "1.."),
+        Key("ottla.connection.send.max.bytes", "long", str(1 << 20), "65536.."),
         Key("ottla.durability", "string", "fsync", "in:fsync,os"),
     )
 }

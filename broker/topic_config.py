@@ -9,6 +9,9 @@ from ottla.broker.config import NEVER_FLUSHED, ServerConfig
 from ottla.broker.config_honoured import TOPIC
 from ottla.broker.config_keys import Key, keys
 from ottla.broker.config_values import ConfigError, parse
+from ottla.log.options import PartitionSettings
+from ottla.log.validate import Rules
+from ottla.wire.codecs import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,37 @@ def effective(config: ServerConfig, own: Mapping[str, str]) -> TopicConfig:
         text = own.get(name) or value_of(config, key)
         values[name.replace(".", "_")] = parse(name, key.type, text)
     return TopicConfig(**values)  # type: ignore[arg-type]  # a test holds the table against the fields
+
+
+def rules(config: TopicConfig) -> Rules:
+    """What a batch produced to the topic is held against."""
+    kind = config.compression_type
+    codec = None if kind == "producer" else Codec["none" if kind == "uncompressed" else kind]
+    levels = {
+        Codec.gzip: config.compression_gzip_level,
+        Codec.lz4: config.compression_lz4_level,
+        Codec.zstd: config.compression_zstd_level,
+    }
+    return Rules(
+        max_message_bytes=config.max_message_bytes,
+        segment_bytes=config.segment_bytes,
+        compression_type=codec,
+        compression_level=None if codec is None else levels.get(codec),
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compacted=config.compacted,
+    )
+
+
+def partition_settings(config: TopicConfig) -> PartitionSettings:
+    """What the log has to know of the topic."""
+    return PartitionSettings(
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        delete=config.expires,
+        compact=config.compacted,
+    )
 
 
 def value_of(config: ServerConfig, key: Key) -> str:

@@ -1,0 +1,146 @@
+"""What AlterConfigs and IncrementalAlterConfigs may change, and how a change is checked.
+
+Rules and codes are Kafka's (ConfigAdminManager, ConfigurationControlManager): one resource is
+changed whole or not at all; a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST. What
+Ottla does not act on cannot be set: an accepted setting is one that counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from ottla.broker.config import NEVER_FLUSHED, ServerConfig
+from ottla.broker.config_honoured import BROKER
+from ottla.broker.config_keys import broker_key, keys
+from ottla.broker.config_values import ConfigError
+from ottla.broker.metadata import ResourceType, Topics, check_name
+from ottla.broker.topic_config import check_own, value_of
+from ottla.wire.errors import Error, KafkaError
+
+
+class Op(IntEnum):
+    """AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Step(NamedTuple):
+    """One operation on one setting of a resource; `op` as the request had it."""
+
+    name: str
+    op: int
+    value: str | None
+
+
+class Resource(Protocol):
+    """What is altered, as either request names it."""
+
+    resource_type: int
+    resource_name: str
+
+
+def repeated(resources: Iterable[Resource]) -> set[tuple[int, str]]:
+    """Resources named more than once; none of their mentions may be acted on."""
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    return {resource for resource, count in counts.items() if count > 1}
+
+
+def check_steps(steps: Sequence[Step]) -> None:
+    """What can be said without knowing the resource. Raises KafkaError INVALID_REQUEST."""
+    counts = Counter(step.name for step in steps)
+    for step in steps:
+        if counts[step.name] > 1:
+            raise KafkaError(Error.INVALID_REQUEST, f"{step.name} is named twice")
+        if step.op not in set(Op):
+            raise KafkaError(Error.INVALID_REQUEST, f"{step.name}: operation {step.op} is unknown")
+        if step.value is None and step.op != Op.DELETE:
+            raise KafkaError(Error.INVALID_REQUEST, f"{step.name}: null is no value")
+
+
+def altered(
+    topics: Topics, config: ServerConfig, kind: ResourceType, name: str, steps: Sequence[Step]
+) -> dict[str, str]:
+    """The settings of a resource after `steps`, unchecked. Raises KafkaError INVALID_CONFIG for an
+    operation on lists where there is none."""
+    own = topics.own_configs(kind, name)
+    for step in steps:
+        if step.op == Op.DELETE:
+            own.pop(step.name, None)
+        elif step.op == Op.SET:
+            own[step.name] = step.value or ""
+        else:
+            own[step.name] = _list_changed(config, kind, own, step)
+    return own
+
+
+def _list_changed(
+    config: ServerConfig, kind: ResourceType, own: Mapping[str, str], step: Step
+) -> str:
+    key = keys("topic").get(step.name) if kind is ResourceType.TOPIC else broker_key(step.name)
+    if key is None or key.type != "list":
+        raise KafkaError(Error.INVALID_CONFIG, f"{step.name} is not a list")
+    inherited = value_of(config, key) if kind is ResourceType.TOPIC else config.text(step.name)
+    text = own.get(step.name, inherited) or ""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    words = [word.strip() for word in (step.value or "").split(",")]
+    if step.op == Op.APPEND:
+        return ",".join(parts + [word for word in words if word not in parts])
+    return ",".join(part for part in parts if part not in words)
+
+
+def checked(
+    topics: Topics, config: ServerConfig, kind: ResourceType, name: str, own: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings that a resource is to have, in Kafka's spelling. Raises KafkaError."""
+    if kind is ResourceType.TOPIC:
+        return _checked_topic(topics, config, name, own)
+    if kind is ResourceType.BROKER:
+        return _checked_broker(config, own)
+    if own:
+        raise KafkaError(
+            Error.INVALID_CONFIG, f"settings of {kind.name.lower()} {name} are without effect here"
+        )
+    return {}
+
+
+def _checked_topic(
+    topics: Topics, config: ServerConfig, name: str, own: Mapping[str, str]
+) -> dict[str, str]:
+    check_name(name)
+    try:
+        settings = check_own(config, own)
+    except ConfigError as error:
+        raise KafkaError(Error.INVALID_CONFIG, str(error)) from None
+    if topics.admitted(name) is None:
+        raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    return settings
+
+
+def _checked_broker(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return {name: _checked_setting(config, name, text) for name, text in own.items()}
+    except ConfigError as error:
+        raise KafkaError(Error.INVALID_REQUEST, str(error)) from None
+
+
+def _checked_setting(config: ServerConfig, name: str, text: str) -> str:
+    key = broker_key(name) or keys("dynamic").get(name)
+    if key is None:
+        raise KafkaError(Error.INVALID_CONFIG, f"{name} is not a setting that Kafka or Ottla knows")
+    honoured = BROKER.get(name)
+    if honoured is None or not honoured.dynamic:
+        why = "has no effect here" if honoured is None else "is read when the broker starts"
+        raise KafkaError(Error.INVALID_REQUEST, f"{name} cannot be changed: it {why}")
+    value = key.canonical(text)
+    if name == "log.retention.ms" and value == "0":
+        raise ConfigError(name, text, "must be at least 1, or -1 for no bound")
+    flushes = name.startswith("log.flush.interval.") and value != NEVER_FLUSHED
+    if flushes and config.ottla_durability == "os":
+        raise ConfigError(name, text, "ottla.durability=os never forces a flush")
+    return value

@@ -1,0 +1,74 @@
+"""FindCoordinator v0-6: which node coordinates a group or a transactional id.
+
+There is one node, so for groups the answer is this node. Transactions and share groups have no
+coordinator here yet, and the answer says so with an error that a client does not repeat: with
+COORDINATOR_NOT_AVAILABLE a Java producer's initTransactions would ask for a minute before it fails,
+and then only say that it timed out.
+
+v1 key types and messages; v3 flexible; v4 several keys; v5 TRANSACTION_ABORTABLE; v6 shares.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import Api, Context
+from ottla.wire.api.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.wire.errors import Error, KafkaError
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+_MISSING = {
+    TRANSACTION: "transactions are not served yet",
+    SHARE: "share groups are not served yet",
+}
+
+
+def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    kind = request.key_type
+    if kind in _MISSING:
+        raise KafkaError(Error.INVALID_REQUEST, _MISSING[kind])
+    if kind != GROUP:
+        raise KafkaError(Error.INVALID_REQUEST, f"coordinator type {kind} is unknown")
+    node, host, port = (
+        ctx.broker.node_id,
+        ctx.listener.advertised_host,
+        ctx.listener.advertised_port,
+    )
+    if ctx.header.api_version < 4:
+        return FindCoordinatorResponse(node_id=node, host=host, port=port, error_message="NONE")
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node, host=host, port=port)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def on_error(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
+    """Nowhere is node -1 at port -1, in the fields of either layout; the other is not sent."""
+    if request.coordinator_keys:
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(
+                    key=key,
+                    node_id=-1,
+                    port=-1,
+                    error_code=error.error,
+                    error_message=error.message,
+                )
+                for key in request.coordinator_keys
+            ]
+        )
+    return FindCoordinatorResponse(
+        node_id=-1, port=-1, error_code=error.error, error_message=error.message
+    )
+
+
+API = Api(
+    request=FindCoordinatorRequest,
+    response=FindCoordinatorResponse,
+    handle=handle,
+    on_error=on_error,
+)
