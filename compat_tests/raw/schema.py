@@ -8,14 +8,14 @@ In any struct the key `_tags` adds raw tagged fields: `{"_tags": {99: b"x"}}`.
 from __future__ import annotations
 
 import functools
+import importlib.resources
+import json
 import re
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from kafka.protocol.schemas.load_json import load_json
 
 FIXED = {
     "bool": struct.Struct(">?"),
@@ -110,24 +110,23 @@ def response(api: str) -> Message:
 
 
 def _load(name: str) -> Message:
-    raw = load_json(name)
-    return Message(
-        name, raw["apiKey"], Versions.parse(raw["flexibleVersions"]), _fields(raw["fields"])
-    )
+    folder = importlib.resources.files("kafka.protocol.schemas.resources")
+    text = folder.joinpath(f"{name}.json").read_text()
+    raw = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
+    shared = {struct["name"]: struct["fields"] for struct in raw.get("commonStructs", ())}
+    fields = tuple(_field(one, shared) for one in raw["fields"])
+    return Message(name, raw["apiKey"], Versions.parse(raw["flexibleVersions"]), fields)
 
 
-def _fields(raw: Sequence[Mapping[str, Any]]) -> tuple[Field, ...]:
-    return tuple(_field(one) for one in raw)
-
-
-def _field(raw: Mapping[str, Any]) -> Field:
-    kind = raw["type"]
-    is_array = kind.startswith("[]")
-    element = kind.removeprefix("[]")
-    nested = _fields(raw.get("fields", ()))
+def _field(raw: Mapping[str, Any], shared: Mapping[str, Any]) -> Field:
+    element = raw["type"].removeprefix("[]")
+    is_array = element != raw["type"]
+    is_struct = element[0].isupper()
+    inner = raw.get("fields") or (shared[element] if is_struct else ())
+    nested = tuple(_field(one, shared) for one in inner)
     return Field(
         name=snake_case(raw["name"]),
-        type="struct" if element[0].isupper() else element,
+        type="struct" if is_struct else element,
         is_array=is_array,
         versions=Versions.parse(raw["versions"]),
         nullable=Versions.parse(raw.get("nullableVersions")),
@@ -238,7 +237,7 @@ def _encode_one(field: Field, version: int, flexible: bool, value: Any) -> bytes
         ) + bytes(value)
     if value is None:
         return b"\xff"
-    presence = b"\x01" if version in field.nullable else b""
+    presence = b"\x01" if version in field.nullable and not field.is_array else b""
     return presence + encode_struct(field.fields, version, flexible, value, field.name)
 
 
@@ -320,6 +319,6 @@ def _decode_one(field: Field, version: int, flexible: bool, reader: Reader) -> A
     if field.type in ("bytes", "records"):
         size = reader.length(flexible, "int32")
         return None if size < 0 else reader.take(size)
-    if version in field.nullable and reader.fixed("int8") < 0:
+    if version in field.nullable and not field.is_array and reader.fixed("int8") < 0:
         return None
     return decode_struct(field.fields, version, flexible, reader, field.name)

@@ -1,0 +1,156 @@
+"""Which broker the tests run against, and what every test may ask for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.harness.brokers import BROKERS, Broker
+from compat_tests.harness.results import Results
+from compat_tests.raw import calls
+from compat_tests.raw.wire import Wire
+
+# The same for both targets; Kafka's names.
+SETTINGS = {
+    "num.partitions": "3",
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "500",
+}
+TARGET_SETTINGS = {
+    "apache": {
+        # without these two, retention first looks after half a minute and deletes after one more
+        "log.initial.task.delay.ms": "500",
+        "log.segment.delete.delay.ms": "500",
+    },
+    "ottla": {},
+}
+
+MakeTopic = Callable[..., str]
+Connect = Callable[..., Wire]
+MakeBroker = Callable[..., Broker]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--target",
+        choices=sorted(BROKERS),
+        default="ottla",
+        help="the broker to test: Ottla from this tree, or Apache Kafka to compare with",
+    )
+    parser.addoption("--results", type=Path, help="write every test's outcome to this JSON file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ottla_only: about Ottla's own files and limits")
+    path = config.getoption("--results")
+    is_xdist_worker = hasattr(config, "workerinput")
+    if path is not None and not is_xdist_worker:
+        config.pluginmanager.register(Results(path, config.getoption("--target")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests about Ottla's own files and limits have nothing to say about Apache Kafka."""
+    if config.getoption("--target") == "ottla":
+        return
+    others = [item for item in items if item.get_closest_marker("ottla_only")]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config) -> str:
+    return str(pytestconfig.getoption("--target"))
+
+
+@pytest.fixture(scope="session")
+def make_broker(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeBroker]:
+    """Start one more broker: `make_broker(settings)`. All are gone at the end of the session."""
+    brokers: list[Broker] = []
+
+    def make(settings: dict[str, str] | None = None, *, folder: Path | None = None) -> Broker:
+        broker = BROKERS[target](
+            folder or tmp_path_factory.mktemp(target),
+            SETTINGS | TARGET_SETTINGS[target] | (settings or {}),
+        )
+        brokers.append(broker)
+        broker.start()
+        return broker
+
+    yield make
+    for broker in brokers:
+        broker.kill()
+
+
+@pytest.fixture(scope="session")
+def _session_broker(make_broker: MakeBroker) -> Iterator[Broker]:
+    broker = make_broker()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def broker(_session_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The broker of the session: shared, running, with whatever earlier tests left on it."""
+    if not _session_broker.alive:
+        _session_broker.start()
+    printed = len(_session_broker.log())
+    yield _session_broker
+    request.node.add_report_section("call", "broker log", _session_broker.log()[printed:][-8000:])
+
+
+@pytest.fixture(scope="session")
+def _serial() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture
+def new_name(request: pytest.FixtureRequest, _serial: Iterator[int]) -> Callable[[], str]:
+    """A topic name nobody has used, telling which test it belongs to."""
+    test = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
+    return lambda: f"{test}-{next(_serial)}"
+
+
+@pytest.fixture
+def connect(broker: Broker) -> Iterator[Connect]:
+    """Open a raw connection: `connect()`; closed at the end of the test."""
+    opened: list[Wire] = []
+
+    def make(**options: Any) -> Wire:
+        wire = Wire(broker.host, broker.port, **options)
+        opened.append(wire)
+        return wire
+
+    yield make
+    for wire in opened:
+        wire.close()
+
+
+@pytest.fixture
+def wire(connect: Connect) -> Wire:
+    return connect()
+
+
+@pytest.fixture
+def new_topic(broker: Broker, new_name: Callable[[], str]) -> MakeTopic:
+    """Create a topic: `new_topic(partitions, **configs)` with _ for . in configs; its name."""
+
+    def make(partitions: int = 1, /, **configs: str | int) -> str:
+        name = new_name()
+        named = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        with Wire(broker.host, broker.port) as wire:
+            calls.create_topic(wire, name, partitions, named)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def topic(new_topic: MakeTopic) -> str:
+    """A new topic of one partition."""
+    return new_topic()
