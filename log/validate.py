@@ -28,6 +28,8 @@ from typing import Final, NamedTuple
 from ottla.wire.codecs import Buffer, Codec
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import (
+    CODEC_MASK,
+    CONTROL,
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -54,6 +56,9 @@ ZSTD_PRODUCE_VERSION: Final = 7
 #: What the shortest record takes: seven varints of one byte.
 _SHORTEST_RECORD: Final = 7
 _SHORTEST_LEGACY_BATCH: Final = 14
+#: batch_length of a batch that ends with its header.
+_LEAST_LENGTH: Final = HEADER_SIZE - PREFIX_SIZE
+_ZSTD: Final = int(Codec.zstd)  # comparing members costs on the way of every batch
 _MAGIC_AT: Final = 16
 _LENGTH: Final = Struct(">i")
 _BROKERS_FLAGS: Final = LOG_APPEND_TIME | DELETE_HORIZON
@@ -132,7 +137,7 @@ def must_open(header: BatchHeader, rules: Rules, now_ms: int) -> bool:
     if rules.compacted or header.attributes & _BROKERS_FLAGS:
         return True
     codec = rules.compression_type
-    if codec is not None and header.codec != codec:
+    if codec is not None and header.attributes & CODEC_MASK != codec:
         return True
     return not rules.log_append_time and (
         header.max_timestamp > now_ms + rules.timestamp_after_max_ms
@@ -143,13 +148,13 @@ def must_open(header: BatchHeader, rules: Rules, now_ms: int) -> bool:
 # ----------------------------------------------------------------------- one whole batch of magic 2
 
 
-def _only_batch(data: Buffer | None) -> Validated:
+def _only_batch(data: Buffer | None) -> tuple[Buffer, BatchHeader]:
     if data is None:
         raise RefusedBatch(Error.INVALID_RECORD, "no record batch")
     if len(data) >= HEADER_SIZE:
         header = read_header(data)
         if header.batch_length + PREFIX_SIZE == len(data) and header.magic == MAGIC:
-            return Validated(data, header)
+            return data, header
     size = _size_at(data, 0)
     if size is None:
         raise RefusedBatch(Error.INVALID_RECORD, "no whole record batch")
@@ -162,7 +167,7 @@ def _only_batch(data: Buffer | None) -> Validated:
     if size < HEADER_SIZE:
         raise CorruptBatch(f"{size} bytes are too few for a record batch")
     batch = memoryview(data)[:size]  # what follows is the start of a batch that was cut off
-    return Validated(batch, read_header(batch))
+    return batch, read_header(batch)
 
 
 def _size_at(data: Buffer, pos: int) -> int | None:
@@ -185,8 +190,8 @@ def _size_at(data: Buffer, pos: int) -> int | None:
 
 
 def _check_as_sent(batch: Buffer, header: BatchHeader, rules: Rules, produce_version: int) -> None:
-    codec = header.attributes & 7
-    if codec >= Codec.zstd and (codec > Codec.zstd or produce_version < ZSTD_PRODUCE_VERSION):
+    codec = header.attributes & CODEC_MASK
+    if codec >= _ZSTD and (codec > _ZSTD or produce_version < ZSTD_PRODUCE_VERSION):
         raise RefusedBatch(
             Error.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in Produce {produce_version}"
         )
@@ -202,13 +207,17 @@ def _check_header(header: BatchHeader) -> None:
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise _invalid(f"{count} records over {header.last_offset_delta + 1} offsets")
-    if header.attributes & 7 == 0 and count * _SHORTEST_RECORD > header.size - HEADER_SIZE:
+    attributes = header.attributes
+    if (
+        attributes & CODEC_MASK == 0
+        and count * _SHORTEST_RECORD > header.batch_length - _LEAST_LENGTH
+    ):
         raise _invalid(f"{count} records in {header.size - HEADER_SIZE} bytes")
-    if header.is_control:
+    if attributes & CONTROL:
         raise _invalid("control records are the broker's to write")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _invalid(f"sequence {header.base_sequence} of producer {header.producer_id}")
-    if header.is_transactional:
+    if attributes & TRANSACTIONAL:
         raise RefusedBatch(Error.INVALID_TXN_STATE, "no transaction is open for this partition")
 
 
