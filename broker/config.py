@@ -80,7 +80,10 @@ class ServerConfig:
     queued_max_request_bytes: int
     """-1: no bound."""
     socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    """-1: the system's choice; so for the send buffer."""
     socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
 
     listeners: tuple[Listener, ...]
 

@@ -35,6 +35,14 @@ BROKER: dict[str, Honoured] = {
     "controller.listener.names": Honoured("Listeners of these names are accepted and not opened."),
     "process.roles": Honoured("Must hold broker where it is set; there is no controller to run."),
     "socket.listen.backlog.size": Honoured("Connections the system may hold before we accept."),
+    "socket.receive.buffer.bytes": Honoured(
+        "The system's receive buffer of a connection; -1: the system chooses, and adapts it.",
+        default="-1",
+    ),
+    "socket.send.buffer.bytes": Honoured(
+        "The system's send buffer of a connection; -1: the system chooses, and adapts it.",
+        default="-1",
+    ),
     "socket.request.max.bytes": Honoured("Largest request; a larger one ends its connection."),
     "connections.max.idle.ms": Honoured("Silent connections are closed after this time."),
     "max.connections": Honoured("Most connections at once; a further one is closed.", dynamic=True),

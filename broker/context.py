@@ -1,0 +1,188 @@
+"""What a handler gets: the broker, the request it answers, and the ways to answer.
+
+A handler file holds one API:
+
+    API = Api(request=XRequest, response=XResponse, handle=handle, on_error=on_error)
+
+`handle(ctx, request)` gives the response, or parks (`ctx.park()`, later `ctx.reply(response)`), or
+raises KafkaError to have `on_error(request, error)` build the response. It runs on the event loop,
+so it takes under a millisecond; what may take longer goes to a thread and is parked meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ottla.broker.connection import Connection, Slot
+from ottla.log.tickets import Ticket
+from ottla.wire.errors import KafkaError
+from ottla.wire.header import RequestHeader
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.broker.clock import Clock
+    from ottla.broker.config import ServerConfig
+    from ottla.broker.dispatch import Route
+    from ottla.broker.listeners import Listener
+    from ottla.broker.metadata import Topics
+    from ottla.broker.sessions import FetchSessions
+    from ottla.broker.timers import Timers
+    from ottla.broker.waiters import Waiters
+    from ottla.log.producer_ids import ProducerIds
+    from ottla.log.store import Store
+
+
+class CloseConnection(Exception):
+    """Raised by a handler whose request can only be answered by closing its connection."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Api:
+    """One API: its messages and what answers them."""
+
+    request: type[Message]
+    response: type[Message]
+    #: handle(ctx, request) -> response | Parked. Any: each handler takes its own request type.
+    handle: Callable[[Context, Any], Any]
+    #: on_error(request, error) -> a response whose error fields, wherever they are, say `error`.
+    on_error: Callable[[Any, KafkaError], Message]
+    #: The first version announced, where that is not the first one served (see produce).
+    announced_from: int | None = None
+    #: It may be handled before earlier such requests of its connection have been answered: it waits
+    #: for nothing but its own commit, and its answer does not depend on theirs (connection.py).
+    ahead: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    """Everything a handler may need, put together once at start (server.py)."""
+
+    node_id: int
+    cluster_id: str
+    config: ServerConfig
+    store: Store
+    topics: Topics
+    clock: Clock
+    timers: Timers
+    waiters: Waiters
+    sessions: FetchSessions
+    producer_ids: ProducerIds
+    #: By name, as they were opened (a port of 0 has become the real one).
+    listeners: dict[str, Listener] = field(default_factory=dict)
+    #: The APIs served, by key (dispatch.py); ApiVersions is derived from it.
+    apis: dict[int, Api] = field(default_factory=dict)
+    #: The broker is stopping: nothing is parked for long any more, what is there is answered.
+    stopping: bool = False
+    #: Called when the broker begins to stop: answer what is parked.
+    on_stop: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Context:
+    """One request: what it came with, and the place of its answer."""
+
+    __slots__ = ("_route", "_slot", "broker", "connection", "header", "request")
+
+    def __init__(
+        self,
+        route: Route,
+        broker: Broker,
+        connection: Connection,
+        header: RequestHeader,
+        request: Message,
+    ) -> None:
+        self._route = route
+        self._slot: Slot | None = None
+        self.broker = broker
+        self.connection = connection
+        self.header = header
+        self.request = request
+
+    @property
+    def listener(self) -> Listener:
+        """The listener the request came in by: its advertised address is what the client is
+        told."""
+        return self.broker.listeners[self.connection.listener]
+
+    @property
+    def client_host(self) -> str:
+        """The client's address, as DescribeGroups shows it."""
+        return self.connection.client_host
+
+    @property
+    def now_ms(self) -> int:
+        """The time of day in milliseconds."""
+        return self.broker.clock.wall_ms()
+
+    # -- answering later --------------------------------------------------------------------------
+
+    def park(self) -> Parked:
+        """Answer later: the handler returns what this gives, and somebody calls `reply`, `fail`,
+        `no_reply` or `close` on it. The first call counts, further ones are ignored."""
+        if self._slot is None:
+            self._slot = self.connection.park(ahead=self._route.ahead)
+        return self
+
+    @property
+    def parked(self) -> bool:
+        return self._slot is not None
+
+    @property
+    def over(self) -> bool:
+        """Answered, or the connection is gone: there is nobody to answer any more."""
+        return self._slot is not None and self._slot.filled
+
+    def reply(self, response: Message) -> None:
+        slot = self._parked_slot()
+        if not slot.filled:
+            self._route.reply(self, slot, response)
+
+    def fail(self, error: Exception) -> None:
+        """Answer as if the handler had raised `error`."""
+        slot = self._parked_slot()
+        if not slot.filled:
+            self._route.fail(self, slot, error)
+
+    def no_reply(self) -> None:
+        """The request is done and gets no answer (Produce with acks=0)."""
+        self._parked_slot().fill(())
+
+    def close(self, reason: str) -> None:
+        """Close the connection instead of answering, once all before it is answered."""
+        self._parked_slot().close(reason)
+
+    def on_lost(self, fn: Callable[[], None]) -> None:
+        """Call `fn` if the connection goes before the answer comes."""
+        slot = self._parked_slot()
+        if slot.filled:
+            fn()
+        else:
+            slot.on_lost = fn
+
+    def after(self, ticket: Ticket, make_response: Callable[[Ticket], Message]) -> Parked:
+        """Answer with `make_response(ticket)` when what was admitted is true. A failed commit is
+        answered KAFKA_STORAGE_ERROR through on_error."""
+        self.park()
+
+        def settled(ticket: Ticket) -> None:
+            if ticket.error is not None:
+                self.fail(ticket.error)
+                return
+            try:
+                response = make_response(ticket)
+            except Exception as error:
+                self.fail(error)
+            else:
+                self.reply(response)
+
+        ticket.then(settled)
+        return self
+
+    def _parked_slot(self) -> Slot:
+        assert self._slot is not None, "park() comes before the answer"
+        return self._slot
+
+
+#: A context whose request is to be answered later: what `park` gives and a handler returns.
+Parked: TypeAlias = Context

@@ -1,0 +1,199 @@
+"""From a frame to a handler and back: once, for every API.
+
+The registry is made of the files in broker/handlers: a new file with an `API` is a new API,
+announced by ApiVersions, and nothing else has to know. What a handler raises is turned into an
+answer here and nowhere else: KafkaError and trouble with the log through the handler's `on_error`,
+a broken frame by closing the connection, anything else is a bug: logged with its traceback,
+answered UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from struct import Struct
+from typing import Final
+
+from ottla.broker import handlers
+from ottla.broker.connection import PREFIX, Connection, Slot
+from ottla.broker.context import Api, Broker, CloseConnection, Context
+from ottla.log.errors import LogError
+from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.wire.compile import decode, encode
+from ottla.wire.errors import Error, FrameError, KafkaError
+from ottla.wire.header import RequestHeader, decode_request_header
+from ottla.wire.primitives import Buffer
+from ottla.wire.schema import Message
+
+_logger = logging.getLogger(__name__)
+
+API_VERSIONS: Final = 18
+
+_START: Final = Struct(">hhi")  # api_key, api_version, correlation_id: the same in every header
+_HEAD: Final = Struct(">ii").pack  # size, correlation_id
+_FLEXIBLE_HEAD: Final = Struct(">iix").pack  # and no tagged fields
+
+
+def load_apis() -> dict[int, Api]:
+    """Every API that broker/handlers serves, by key."""
+    apis: dict[int, Api] = {}
+    for module in pkgutil.iter_modules(handlers.__path__, f"{handlers.__name__}."):
+        api: Api = import_module(module.name).API
+        key = api.request.api_key
+        assert key not in apis, f"two handlers of API {key}"
+        assert api.response.api_key == key
+        apis[key] = api
+    return apis
+
+
+def announced(apis: Mapping[int, Api]) -> list[ApiVersion]:
+    """What ApiVersions says of them, by key."""
+    return [
+        ApiVersion(
+            api_key=key,
+            min_version=apis[key].request.versions[0]
+            if apis[key].announced_from is None
+            else apis[key].announced_from or 0,
+            max_version=apis[key].request.versions[1],
+        )
+        for key in sorted(apis)
+    ]
+
+
+class Route:
+    """One version of one API."""
+
+    __slots__ = ("_flexible_response", "ahead", "api", "flexible", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        self.ahead = api.ahead
+        self.flexible = version >= api.request.flexible
+        # A client that does not know yet what we speak has to be able to read the answer.
+        self._flexible_response = self.flexible and api.request.api_key != API_VERSIONS
+
+    def frame(self, correlation_id: int, response: Message) -> Sequence[Buffer]:
+        """The answer as it goes out: buffers, the first with size and header."""
+        body = encode(response, self.version)
+        if self._flexible_response:
+            size = sum(map(len, body)) + 5
+            body[0] = _FLEXIBLE_HEAD(size, correlation_id) + body[0]
+        else:
+            size = sum(map(len, body)) + 4
+            body[0] = _HEAD(size, correlation_id) + body[0]
+        return body
+
+    def reply(self, ctx: Context, slot: Slot, response: Message) -> None:
+        """Answer a parked request."""
+        try:
+            buffers = self.frame(ctx.header.correlation_id, response)
+        except Exception:
+            slot.close(_unanswerable(ctx))
+        else:
+            slot.fill(buffers)
+
+    def fail(self, ctx: Context, slot: Slot, error: Exception) -> None:
+        """Answer a parked request as if its handler had raised `error`."""
+        if isinstance(error, CloseConnection):
+            slot.close(str(error))
+            return
+        try:
+            response = self.api.on_error(ctx.request, as_kafka_error(ctx, error))
+        except Exception:
+            slot.close(_unanswerable(ctx))
+        else:
+            self.reply(ctx, slot, response)
+
+
+class Dispatcher:
+    """Handles one request of one connection at a time; see connection.py for their order."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routes = {
+            key << 16 | version: Route(api, version)
+            for key, api in broker.apis.items()
+            for version in range(api.request.versions[0], api.request.versions[1] + 1)
+        }
+        #: See connection.py.
+        self.ahead = frozenset(key for key, api in broker.apis.items() if api.ahead)
+
+    def handle(self, connection: Connection, frame: Buffer) -> None:
+        """Answer, park or refuse the request in `frame`, whose size is still in front. Never
+        raises."""
+        try:
+            self._handle(connection, frame)
+        except (FrameError, CloseConnection) as error:
+            connection.close_in_turn(str(error))
+
+    def _handle(self, connection: Connection, frame: Buffer) -> None:
+        if len(frame) < PREFIX + _START.size:
+            raise FrameError(f"a request of {len(frame) - PREFIX} bytes has no header")
+        key, version, correlation_id = _START.unpack_from(frame, PREFIX)
+        route = self._routes.get(key << 16 | version & 0xFFFF)
+        if route is None:
+            connection.answer(self._unknown_version(key, version, correlation_id))
+            return
+        api = route.api
+        header, body = decode_request_header(frame, PREFIX, route.flexible)
+        ctx = Context(
+            route, self._broker, connection, header, decode(api.request, version, frame, body)
+        )
+        try:
+            response = api.handle(ctx, ctx.request)
+            if response is not ctx:
+                self._answer(ctx, response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            self._failed(ctx, error)
+
+    def _answer(self, ctx: Context, response: Message) -> None:
+        buffers = ctx._route.frame(ctx.header.correlation_id, response)
+        if ctx._slot is None:
+            ctx.connection.answer(buffers)
+        else:
+            ctx._slot.fill(buffers)
+
+    def _failed(self, ctx: Context, error: Exception) -> None:
+        try:
+            response = ctx._route.api.on_error(ctx.request, as_kafka_error(ctx, error))
+            self._answer(ctx, response)
+        except Exception:
+            raise CloseConnection(_unanswerable(ctx)) from None
+
+    def _unknown_version(self, key: int, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """Only ApiVersions can answer what it cannot read: in version 0, with its own range, from
+        which the client picks. Closing instead would lose the client. Anything else is closed as
+        Kafka does it: no layout can be guessed."""
+        api = self._broker.apis.get(key)
+        if key != API_VERSIONS or api is None:
+            what = "is not served" if api is None else "is not one that was announced"
+            raise CloseConnection(f"version {version} of API {key} {what}")
+        own = announced({key: api})
+        response = ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=own)
+        return Route(api, 0).frame(correlation_id, response)
+
+
+def as_kafka_error(ctx: Context, error: Exception) -> KafkaError:
+    """What the client is told of it. The one place where trouble with the log becomes
+    KAFKA_STORAGE_ERROR (which clients retry) and a bug UNKNOWN_SERVER_ERROR."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, LogError):
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, str(error))
+    _logger.error("%s failed", _name(ctx.header), exc_info=error)
+    return KafkaError(Error.UNKNOWN_SERVER_ERROR)
+
+
+def _unanswerable(ctx: Context) -> str:
+    """Logs the exception at hand, which kept an answer from being made."""
+    _logger.exception("no answer could be made to %s", _name(ctx.header))
+    return f"no answer could be made to API {ctx.header.api_key}"
+
+
+def _name(header: RequestHeader) -> str:
+    return f"API {header.api_key} version {header.api_version} from {header.client_id!r}"

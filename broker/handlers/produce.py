@@ -1,0 +1,203 @@
+"""Produce: one record batch for each partition, answered when it is in the log.
+
+Versions 3 to 13; announced from 0, because librdkafka takes a first version of 3 for "this broker
+knows no gzip, snappy or lz4" and silently sends uncompressed (KAFKA-18659). Versions 0 to 2 are
+refused like any other that is not served: the connection is closed, as Kafka does.
+
+    5   log_start_offset in the answer
+    7   batches may be compressed with zstd
+    8   record_errors and error_message: which records of a batch were refused, and why
+    9   flexible
+    10  the answer may name the new leader; a broker alone is always the leader
+    13  topics by id, names no more
+
+acks 1 and all mean the same where there is one replica: the answer comes when the commit that holds
+the batch is (durability=fsync: on disk). acks 0 gets no answer; an error closes the connection,
+which is all that such a client can be told. timeout_ms is about other replicas and has nothing to
+bound.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import Api, CloseConnection, Context, Parked
+from ottla.broker.dispatch import as_kafka_error
+from ottla.broker.metadata import Topic
+from ottla.log.tickets import Ticket
+from ottla.log.validate import RefusedBatch, validate
+from ottla.wire.api.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.wire.errors import Error, KafkaError
+
+ALL_REPLICAS = -1
+NO_ACKS = 0
+_BY_ID = 13
+
+
+def handle(ctx: Context, request: ProduceRequest) -> ProduceResponse | Parked:
+    production = _Production(ctx, request)
+    responses = []
+    for data in request.topic_data:
+        partitions = data.partition_data
+        if len(partitions) > 1:
+            partitions = _last_of_each(partitions)
+        topic, error = _find(ctx, data)
+        answers = [production.append(topic, error, partition) for partition in partitions]
+        responses.append(
+            TopicProduceResponse(
+                name=data.name, topic_id=data.topic_id, partition_responses=answers
+            )
+        )
+    return production.answer(ProduceResponse(responses=responses))
+
+
+def _find(ctx: Context, data: TopicProduceData) -> tuple[Topic | None, Error]:
+    """The topic, and what to say where there is none."""
+    if ctx.header.api_version >= _BY_ID:
+        return ctx.broker.topics.by_id(data.topic_id), Error.UNKNOWN_TOPIC_ID
+    return ctx.broker.topics.get(data.name), Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _last_of_each(partitions: list[PartitionProduceData]) -> list[PartitionProduceData]:
+    """A partition named twice counts once, as it was named last; Kafka keeps them in a map."""
+    return list({partition.index: partition for partition in partitions}.values())
+
+
+class _Production:
+    """The batches of one request, until all of them are committed."""
+
+    __slots__ = ("_acks", "_ctx", "_failed", "_now_ms", "_tickets", "_version", "_waiting")
+
+    def __init__(self, ctx: Context, request: ProduceRequest) -> None:
+        self._ctx = ctx
+        self._acks = request.acks
+        self._version = ctx.header.api_version
+        self._now_ms = ctx.now_ms
+        self._failed: KafkaError | None = None
+        #: Who waits for which commit; nearly always all for the same.
+        self._tickets: dict[Ticket, list[PartitionProduceResponse]] = {}
+
+    def append(
+        self, topic: Topic | None, missing: Error, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        """Check and admit one batch. The answer given is true once its ticket is done."""
+        broker = self._ctx.broker
+        try:
+            if topic is None:
+                raise KafkaError(missing)
+            if not 0 <= data.index < len(topic.partitions):
+                raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+            self._check(topic)
+            batch, header = validate(data.records, topic.rules, self._now_ms, self._version)
+            partition = broker.store.partition(topic.partitions[data.index])
+            appended = broker.store.append(partition, batch, header, self._now_ms)
+        except Exception as error:
+            return self._refused(data.index, as_kafka_error(self._ctx, error))
+        answer = PartitionProduceResponse(
+            index=data.index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.log_append_time,
+            log_start_offset=partition.log_start_offset,
+        )
+        self._tickets.setdefault(appended.ticket, []).append(answer)
+        return answer
+
+    def _check(self, topic: Topic) -> None:
+        if self._acks != 1:
+            if self._acks not in (ALL_REPLICAS, NO_ACKS):
+                raise KafkaError(Error.INVALID_REQUIRED_ACKS)
+            if self._acks == ALL_REPLICAS and topic.config.min_insync_replicas > 1:
+                raise KafkaError(Error.NOT_ENOUGH_REPLICAS)
+        if topic.is_internal:
+            raise KafkaError(Error.INVALID_TOPIC_EXCEPTION)
+
+    def _refused(self, index: int, error: KafkaError) -> PartitionProduceResponse:
+        self._failed = error
+        answer = PartitionProduceResponse(index=index)
+        _refuse(answer, error)
+        return answer
+
+    def answer(self, response: ProduceResponse) -> ProduceResponse | Parked:
+        """When all that was admitted is committed, or has failed."""
+        ctx = self._ctx
+        if not self._tickets:
+            if self._acks != NO_ACKS:
+                return response
+            if self._failed is not None:
+                raise CloseConnection(self._reason())
+        ctx.park()
+        self._waiting = len(self._tickets)
+        if not self._waiting:
+            ctx.no_reply()  # nothing was asked, and nothing is answered
+
+        def done(ticket: Ticket) -> None:
+            if ticket.error is not None:
+                self._failed = as_kafka_error(ctx, ticket.error)
+                for answer in self._tickets[ticket]:
+                    _refuse(answer, self._failed)
+            self._waiting -= 1
+            if not self._waiting:
+                self._finish(response)
+
+        for ticket in tuple(self._tickets):
+            ticket.then(done)
+        return ctx
+
+    def _finish(self, response: ProduceResponse) -> None:
+        if self._acks != NO_ACKS:
+            self._ctx.reply(response)
+        elif self._failed is None:
+            self._ctx.no_reply()
+        else:
+            self._ctx.close(self._reason())
+
+    def _reason(self) -> str:
+        assert self._failed is not None
+        return f"{self._failed.error.name} with acks=0, which can be told no other way"
+
+
+def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.error
+    answer.error_message = error.message
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    if isinstance(error, RefusedBatch):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+
+
+def on_error(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+    if request.acks == NO_ACKS:
+        raise CloseConnection(f"{error.error.name} with acks=0, which can be told no other way")
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=partition.index, error_code=error.error, base_offset=-1
+                    )
+                    for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+API = Api(
+    request=ProduceRequest,
+    response=ProduceResponse,
+    handle=handle,
+    on_error=on_error,
+    announced_from=0,
+    ahead=True,
+)

@@ -1,0 +1,44 @@
+"""Small questions about one partition that several handlers ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.log.partition import Partition
+from ottla.log.store import Store
+from ottla.wire.errors import Error, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Broker
+
+#: A client that names no leader epoch, or the answer where none is known.
+NO_EPOCH = -1
+
+
+def find(broker: Broker, name: str, index: int) -> Partition:
+    """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+    return broker.topics.partition(name, index)
+
+
+def check_leader_epoch(partition: Partition, epoch: int) -> None:
+    """Raises KafkaError if a client that names a leader epoch knows another than ours (KIP-320)."""
+    if epoch == NO_EPOCH or epoch == partition.leader_epoch:
+        return
+    if epoch < partition.leader_epoch:
+        raise KafkaError(Error.FENCED_LEADER_EPOCH)
+    raise KafkaError(Error.UNKNOWN_LEADER_EPOCH)
+
+
+def epoch_at(store: Store, partition: Partition, offset: int) -> int:
+    """The leader epoch in which `offset` was written.
+
+    Clients keep it with their position and later ask whether the log was truncated since; an epoch
+    that is too new would hide that.
+    """
+    epoch = partition.leader_epoch
+    while epoch > 0:
+        before, end = store.epoch_end(partition, epoch - 1)
+        if before < 0 or offset >= end:
+            break
+        epoch = before
+    return epoch

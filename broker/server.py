@@ -1,0 +1,378 @@
+"""The sockets. Nothing else in the broker knows that there are any, or what an event loop is.
+
+A turn of the loop is: read whatever clients sent and handle it, then, once, hand everything that
+was admitted to the committing thread, start what had been waiting, and send the answers that are
+ready. What one turn admits becomes one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from ottla.broker.complaints import Complaints
+from ottla.broker.connection import Connection
+from ottla.broker.context import Broker
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.limits import Budget, Limits
+from ottla.broker.listeners import Listener
+from ottla.wire.primitives import Buffer
+
+_logger = logging.getLogger(__name__)
+
+#: One receive buffer for all connections: it is used inside one callback only, so a thousand idle
+#: connections need no more than one.
+SCRATCH_BYTES: Final = 64 * 1024
+#: Answers up to this size are joined before they are sent: copying them is cheaper than handing the
+#: system a list.
+JOIN_BYTES: Final = 16 * 1024
+#: How often the store is told the time.
+TICK_MS: Final = 100
+#: A large request that others wait for and that has not arrived completely after so long is given
+#: up.
+STALLED_MS: Final = 30_000
+#: How long a stop waits for answers to be sent before it cuts the connections.
+STOP_S: Final = 5.0
+
+
+class Peer(asyncio.BufferedProtocol):
+    """One socket and the connection behind it."""
+
+    __slots__ = (
+        "_reading",
+        "_server",
+        "active_ms",
+        "connection",
+        "counted",
+        "get_buffer",
+        "large_since_ms",
+        "transport",
+    )
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._server = server
+        self.connection = Connection(server, listener)
+        self.connection.owner = self
+        self.get_buffer = self.connection.get_buffer  # type: ignore[method-assign]  # one call less
+        self.transport: asyncio.Transport
+        self._reading = True
+        #: Counted in the server's numbers; a connection over their limits never is.
+        self.counted = False
+        #: When bytes last moved, by the monotonic clock.
+        self.active_ms = 0.0
+        #: Since when a large frame has been on its way in.
+        self.large_since_ms: float | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peername = transport.get_extra_info("peername")
+        self.connection.client_host = peername[0] if peername else ""
+        self._server.opened(self)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._server.received(self, nbytes)
+
+    def eof_received(self) -> bool:
+        return False  # a client that has said all it has to say does not wait for answers either
+
+    def pause_writing(self) -> None:
+        self.connection.sending(True)
+
+    def resume_writing(self) -> None:
+        self.connection.sending(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.lost(self)
+
+    def send(self, out: list[Buffer]) -> None:
+        transport = self.transport
+        if len(out) == 1:
+            transport.write(out[0])
+        elif sum(map(len, out)) <= JOIN_BYTES:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    def read(self, wanted: bool) -> None:
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+
+class Server:
+    """All listeners and connections of one broker; the host of its connections."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        config = broker.config
+        self.broker = broker
+        self.limits = Limits(
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_parked=config.ottla_connection_parked_max_requests,
+            send_high_bytes=config.ottla_connection_send_max_bytes,
+        )
+        queued = config.queued_max_request_bytes
+        self.budget = Budget(queued if queued > 0 else sys.maxsize)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        dispatcher = Dispatcher(broker)
+        self.ahead = dispatcher.ahead
+        self._dispatcher = dispatcher
+        self.complaints = Complaints(broker.clock)
+        #: Every open connection.
+        self.peers: set[Peer] = set()
+        self.per_host: Counter[str] = Counter()
+        self._loop = loop
+        self._servers: list[asyncio.AbstractServer] = []
+        self._dirty: list[Connection] = []
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0.0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._next_sweep_ms = 0.0
+        #: Whoever waits for a condition, asked at the end of every turn (stop).
+        self._awaited: tuple[Callable[[], bool], asyncio.Future[None]] | None = None
+        broker.timers.on_nearer(self._arm)
+
+    # -- listening --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open every listener; a port of 0 becomes a free one. Raises OSError where that fails."""
+        config = self.broker.config
+        for listener in config.listeners:
+            server = await self._listen(listener, config.socket_listen_backlog_size)
+            self._servers.append(server)
+            port = server.sockets[0].getsockname()[1]
+            self.broker.listeners[listener.name] = listener.opened(port)
+        self._tick()
+
+    async def _listen(self, listener: Listener, backlog: int) -> asyncio.AbstractServer:
+        """Sockets are made here, so that receive buffers are set before a client can connect and
+        the window can be agreed upon."""
+        config = self.broker.config
+        infos = await self._loop.getaddrinfo(
+            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, proto, _, address = _preferred(infos, not listener.host)
+        listening = socket.socket(family, kind, proto)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and not listener.host:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            for option, size in (
+                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+            ):
+                if size > 0:  # -1: what the system finds best
+                    listening.setsockopt(socket.SOL_SOCKET, option, size)
+            listening.setblocking(False)
+            listening.bind(address)
+        except OSError as error:
+            listening.close()
+            raise OSError(error.errno, f"listeners: {listener}: {error.strerror}") from error
+        return await self._loop.create_server(
+            lambda: Peer(self, listener.name), sock=listening, backlog=backlog
+        )
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def opened(self, peer: Peer) -> None:
+        """A client has connected; it stays unless there are too many."""
+        host = peer.connection.client_host
+        config = self.broker.config
+        reason = None
+        if len(self.peers) >= config.max_connections:
+            reason = f"max.connections={config.max_connections} are open"
+        elif self.per_host[host] >= config.max_connections_per_ip:
+            reason = f"max.connections.per.ip={config.max_connections_per_ip} are open"
+        if reason is not None:
+            peer.connection.closed = reason
+            self.complaints.about(host, reason)
+            peer.transport.abort()
+            return
+        peer.counted = True
+        self.peers.add(peer)
+        self.per_host[host] += 1
+        peer.active_ms = self.broker.clock.monotonic_ms()
+        peer.transport.set_write_buffer_limits(high=self.limits.send_high_bytes)
+
+    def received(self, peer: Peer, count: int) -> None:
+        """Bytes of a client: the requests in them are handled now, and committed with this turn."""
+        connection = peer.connection
+        connection.buffer_updated(count)
+        peer.active_ms = now_ms = self.broker.clock.monotonic_ms()
+        if not connection.receiving_large:
+            peer.large_since_ms = None
+        elif peer.large_since_ms is None:
+            peer.large_since_ms = now_ms
+        if not connection.wants_read:
+            peer.read(False)
+        self.schedule()
+
+    def lost(self, peer: Peer) -> None:
+        """The socket is gone."""
+        peer.connection.close("the client has gone")
+        if peer.counted:
+            self.peers.discard(peer)
+            host = peer.connection.client_host
+            self.per_host[host] -= 1
+            if not self.per_host[host]:
+                del self.per_host[host]
+        self.schedule()
+
+    # -- the host of connections (connection.py) --------------------------------------------------
+
+    def handle(self, connection: Connection, frame: Buffer) -> None:
+        self._dispatcher.handle(connection, frame)
+
+    def touched(self, connection: Connection) -> None:
+        if not connection.touched:
+            connection.touched = True
+            self._dirty.append(connection)
+            self.schedule()
+
+    # -- the end of a turn ------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Something was admitted or answered: end the turn when everything that can be read is."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        store = self.broker.store
+        store.flush()
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            self._settle(connection)
+        store.flush()  # what was started just now
+        if self._awaited is not None:
+            condition, future = self._awaited
+            if not future.done() and condition():
+                future.set_result(None)
+
+    def _settle(self, connection: Connection) -> None:
+        """Start, send, pause and close what this turn has left to do for a connection."""
+        connection.run()
+        out = connection.take_output()
+        peer: Peer = connection.owner
+        if out:
+            peer.send(out)
+            peer.active_ms = self.broker.clock.monotonic_ms()
+        connection.touched = False
+        if connection.closed is not None:
+            self._close(peer)
+        else:
+            peer.read(connection.wants_read and not self.broker.stopping)
+            if connection.more_to_run:
+                self.touched(connection)
+
+    def _close(self, peer: Peer) -> None:
+        """Close a socket from our side: what has been answered is still sent."""
+        transport = peer.transport
+        if not transport.is_closing():
+            assert peer.connection.closed is not None
+            self.complaints.about(peer.connection.client_host, peer.connection.closed)
+            transport.close()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _arm(self, deadline_ms: float) -> None:
+        """The nearest deadline of the broker's timers has come nearer."""
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        delay_ms = max(0.0, deadline_ms - self.broker.clock.monotonic_ms())
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_later(delay_ms / 1000, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        timers = self.broker.timers
+        try:
+            timers.run_due()
+        except Exception:
+            _logger.exception("a timer failed")
+        deadline_ms = timers.next_deadline_ms
+        if deadline_ms is not None:
+            self._arm(deadline_ms)
+        self.schedule()
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)
+        clock = self.broker.clock
+        self.broker.store.tick(clock.wall_ms())
+        now_ms = clock.monotonic_ms()
+        if now_ms >= self._next_sweep_ms:
+            idle_ms = self.broker.config.connections_max_idle_ms
+            self._next_sweep_ms = now_ms + min(max(idle_ms / 10, TICK_MS), 10_000)
+            self._sweep(now_ms, idle_ms)
+        self.schedule()
+
+    def _sweep(self, now_ms: float, idle_ms: int) -> None:
+        """Close connections that have been silent for too long, or keep others from being read."""
+        for peer in list(self.peers):
+            connection = peer.connection
+            since = peer.large_since_ms
+            if 0 <= idle_ms < now_ms - peer.active_ms and not connection.unanswered:
+                connection.close("idle")
+                peer.transport.abort()  # a client that does not read would never be done
+            elif since is not None and self.budget.waited_for and now_ms - since > STALLED_MS:
+                connection.close("a large request did not arrive while others waited for room")
+                self._close(peer)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what was accepted, then close every connection. The store is the
+        caller's to close."""
+        for server in self._servers:
+            server.close()
+        broker = self.broker
+        broker.stopping = True
+        for peer in self.peers:
+            peer.read(False)
+        for fn in broker.on_stop:
+            fn()
+        broker.waiters.wake_all()
+        try:
+            await asyncio.wait_for(self._until(lambda: all(map(_answered, self.peers))), STOP_S)
+            for peer in list(self.peers):
+                peer.connection.close("the broker stops")
+                peer.transport.close()
+            await asyncio.wait_for(self._until(lambda: not self.peers), STOP_S)
+        except TimeoutError:
+            _logger.warning("%d connections were cut: their clients do not read", len(self.peers))
+        for peer in list(self.peers):
+            peer.connection.close("the broker stops")
+            peer.transport.abort()
+        for handle in (self._ticker, self._timer):
+            if handle is not None:
+                handle.cancel()
+        await asyncio.sleep(0)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; it is asked at the end of every turn, ten times a second
+        at least."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._awaited = (condition, future)
+        self.schedule()
+        await future
+
+
+def _answered(peer: Peer) -> bool:
+    return peer.connection.idle and not peer.transport.get_write_buffer_size()
+
+
+def _preferred(infos: list[Any], every: bool) -> Any:
+    """Of a host's addresses the IPv4 one; for all interfaces the IPv6 one, which takes both."""
+    family = socket.AF_INET6 if every and socket.has_dualstack_ipv6() else socket.AF_INET
+    return next((info for info in infos if info[0] == family), infos[0])

@@ -1,0 +1,241 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a consumer reads, so
+that a request names only what changed and an answer only what has news.
+
+A session is bound to nothing but its id: it outlives its connection. There is room for a bounded
+number of them (max.incremental.fetch.session.cache.slots); a consumer that finds none is answered
+without one and sends full requests, which only costs bytes. Rules and codes are those of Kafka's
+FetchManager and FetchSessionCacheShard:
+
+    epoch  0   full request: opens a session, and closes the one whose id it carries
+    epoch -1   full request: closes the session, opens none; also the default before version 7
+    epoch  n   incremental: n must be the next one, else INVALID_FETCH_SESSION_EPOCH
+               no such session: FETCH_SESSION_ID_NOT_FOUND; opened under topic names and now asked
+               with topic ids, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+from ottla.wire.api.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.errors import Error, KafkaError
+
+NO_SESSION: Final = 0
+_OPEN_EPOCH: Final = 0
+_CLOSE_EPOCH: Final = -1
+_LAST_EPOCH: Final = 0x7FFFFFFF
+#: A session unused for this long makes room for any new one; a younger one makes none at all
+#: (FetchSessionCache's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS).
+EVICTION_MS: Final = 120_000
+
+#: A partition as a request names it: topic id (13+) or name, and index.
+Key: TypeAlias = tuple[bytes | str, int]
+
+
+class Wanted:
+    """One partition a consumer reads, as it last asked for it, and what it was last told."""
+
+    __slots__ = ("high_watermark", "index", "log_start_offset", "request", "topic", "topic_name")
+
+    def __init__(self, topic: bytes | str, request: FetchPartition) -> None:
+        self.topic = topic
+        #: What the topic id was found to name; a name stays with the session, so that a topic made
+        #: anew under it is told apart from an id never heard of.
+        self.topic_name: str | None = topic if isinstance(topic, str) else None
+        self.index = request.partition
+        self.request = request
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def told(self, data: PartitionData) -> bool:
+        """Whether `data` is news to the consumer; remembers what it is told.
+
+        After an error the high watermark counts as unknown, so that the end of the error is news.
+        """
+        news = bool(data.records) or data.error_code != 0 or data.diverging_epoch is not None
+        if data.high_watermark != self.high_watermark:
+            self.high_watermark = data.high_watermark
+            news = True
+        if data.log_start_offset != self.log_start_offset:
+            self.log_start_offset = data.log_start_offset
+            news = True
+        if data.error_code != 0:
+            self.high_watermark = -1
+        return news
+
+
+class FetchSession:
+    """The partitions of one consumer, those served longest ago first."""
+
+    __slots__ = ("by_id", "created_ms", "epoch", "evictable", "last_used_ms", "number", "wanted")
+
+    def __init__(self, number: int, by_id: bool, wanted: dict[Key, Wanted], now_ms: float) -> None:
+        self.number = number
+        self.by_id = by_id
+        self.wanted = wanted
+        self.epoch = 1
+        self.created_ms = self.last_used_ms = now_ms
+        #: Old enough, when last used, to make room for a session of more partitions.
+        self.evictable = False
+
+
+class Fetch:
+    """What one request asks for once its session is known."""
+
+    __slots__ = ("_epoch", "_opens", "_sessions", "by_id", "session", "wanted")
+
+    def __init__(
+        self,
+        sessions: FetchSessions,
+        wanted: dict[Key, Wanted],
+        by_id: bool,
+        *,
+        session: FetchSession | None = None,
+        opens: bool = False,
+    ) -> None:
+        self._sessions = sessions
+        #: Partitions to read, in the order in which they should be served.
+        self.wanted = wanted
+        self.by_id = by_id
+        #: The session an incremental request belongs to.
+        self.session = session
+        self._epoch = 0 if session is None else session.epoch
+        self._opens = opens
+
+    def answered(
+        self, data: Iterable[tuple[Wanted, PartitionData]], now_ms: float
+    ) -> tuple[int, list[tuple[Wanted, PartitionData]]]:
+        """The session id to answer with, and which of what was read is to be answered.
+
+        Partitions that are sent records go to the end of the session's order: under max_bytes those
+        that follow come first next time. Raises KafkaError INVALID_FETCH_SESSION_EPOCH when another
+        request of the session was begun meanwhile.
+        """
+        session = self.session
+        if session is None:
+            told = list(data)
+            if not self._opens:
+                return NO_SESSION, told
+            for wanted, answer in told:
+                wanted.told(answer)
+                _rotate(self.wanted, wanted, answer)
+            return self._sessions._open(self.wanted, self.by_id, now_ms), told
+        if session.epoch != self._epoch:
+            raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
+        told = []
+        for wanted, answer in data:
+            if wanted.told(answer):
+                told.append((wanted, answer))
+                _rotate(session.wanted, wanted, answer)
+        return session.number, told
+
+
+class FetchSessions:
+    """All sessions of the broker, those used longest ago first."""
+
+    def __init__(self, slots: int, new_number: Callable[[], int]) -> None:
+        """`new_number`: a random number from 1 to 2**31 - 1."""
+        self.slots = slots
+        self.evicted = 0
+        self._new_number = new_number
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions remembered, over all sessions."""
+        return sum(len(session.wanted) for session in self._sessions.values())
+
+    def begin(self, request: FetchRequest, version: int, now_ms: float) -> Fetch:
+        """Find what `request` asks for. `now_ms`: a clock that does not step back.
+
+        Raises KafkaError with the codes named above.
+        """
+        by_id = version >= 13
+        if request.session_epoch in (_OPEN_EPOCH, _CLOSE_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            opens = request.session_epoch == _OPEN_EPOCH
+            return Fetch(self, _named(request, by_id), by_id, opens=opens)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise KafkaError(Error.FETCH_SESSION_TOPIC_ID_ERROR)
+        _update(session.wanted, request, by_id)
+        if not session.wanted:
+            del self._sessions[session.number]
+            return Fetch(self, _named(request, by_id), by_id)
+        self._touch(session, now_ms)
+        session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
+        # A copy of the order, not of the partitions: answering changes it.
+        return Fetch(self, dict(session.wanted), by_id, session=session)
+
+    def _touch(self, session: FetchSession, now_ms: float) -> None:
+        session.last_used_ms = now_ms
+        session.evictable = now_ms - session.created_ms > EVICTION_MS
+        self._sessions.move_to_end(session.number)
+
+    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: float) -> int:
+        if len(self._sessions) >= self.slots and not self._evict(len(wanted), now_ms):
+            return NO_SESSION
+        number = self._new_number()
+        while number in self._sessions or number == NO_SESSION:
+            number = self._new_number()
+        self._sessions[number] = FetchSession(number, by_id, wanted, now_ms)
+        return number
+
+    def _evict(self, size: int, now_ms: float) -> bool:
+        """Make room for a session of `size` partitions, if there is one less worth keeping: unused
+        for long, or not new and of fewer partitions, the smallest first."""
+        if not self._sessions:
+            return False
+        victim = next(iter(self._sessions.values()))
+        if now_ms - victim.last_used_ms <= EVICTION_MS:
+            candidates = [s for s in self._sessions.values() if s.evictable]
+            if not candidates:
+                return False
+            victim = min(candidates, key=lambda s: (len(s.wanted), s.number))
+            if len(victim.wanted) >= size:
+                return False
+        del self._sessions[victim.number]
+        self.evicted += 1
+        return True
+
+
+def _named(request: FetchRequest, by_id: bool) -> dict[Key, Wanted]:
+    """The partitions a request names; one named twice counts once, as it was named last."""
+    wanted: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        name: bytes | str = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            wanted[name, partition.partition] = Wanted(name, partition)
+    return wanted
+
+
+def _rotate(order: dict[Key, Wanted], served: Wanted, answer: PartitionData) -> None:
+    """Put a partition that was just sent records behind the others, or it would starve them."""
+    key = (served.topic, served.index)
+    if answer.records and order.pop(key, None) is not None:
+        order[key] = served
+
+
+def _update(wanted: dict[Key, Wanted], request: FetchRequest, by_id: bool) -> None:
+    """Take into a session what an incremental request adds, changes and forgets."""
+    for topic in request.topics:
+        name: bytes | str = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            known = wanted.get((name, partition.partition))
+            if known is None:
+                wanted[name, partition.partition] = Wanted(name, partition)
+            else:
+                known.request = partition
+    for gone in request.forgotten_topics_data:
+        name = gone.topic_id if by_id else gone.topic
+        for index in gone.partitions:
+            wanted.pop((name, index), None)
