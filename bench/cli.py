@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Ottla and Apache Kafka in turn: same client, same durability.",
-        epilog="Apache Kafka is taken from the distribution folder that OTTLA_APACHE_HOME names.",
+        epilog="Apache Kafka: OTTLA_APACHE_HOME, or fetched once with Maven.",
     )
     out.add_argument(
         "rows", nargs="*", metavar="ROW", help="rows to run, or their beginnings (default: all)"
@@ -111,8 +111,7 @@ def pick_rows(names: list[str]) -> list[Row]:
 
 def pick_variants(names: str) -> list[Variant]:
     """The variants asked for that can run here; says which cannot, and why."""
-    home = os.environ.get("OTTLA_APACHE_HOME")
-    table = variants(Path(home) if home else None)
+    table = variants()
     picked = []
     told: set[str] = set()
     for name in names.split(","):

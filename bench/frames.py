@@ -33,6 +33,9 @@ VERSIONS = {
 
 NONE = 0
 COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+COORDINATOR_NOT_READY = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
 REBALANCE_IN_PROGRESS = 27
 UNKNOWN_MEMBER_ID = 25
 ILLEGAL_GENERATION = 22
@@ -225,8 +228,11 @@ class Reader:
         count = self.uvarint()
         for _ in range(count):
             self.uvarint()
-            self.pos += self.uvarint()
+            self.skip(self.uvarint())
         return count
+
+    def skip(self, size: int) -> None:
+        self.pos += size
 
     def array(self, item: Callable[[], T]) -> list[T]:
         return [item() for _ in range(max(0, self.uvarint() - 1))]
@@ -269,7 +275,7 @@ def produce_errors(payload: bytes) -> list[int]:
     def partition() -> int:
         reader.int32()
         error = reader.int16()
-        reader.pos += 24
+        reader.skip(24)
         reader.array(lambda: (reader.int32(), reader.string(), reader.tags()))
         reader.string()
         reader.tags()
@@ -292,14 +298,14 @@ def create_topics_errors(payload: bytes) -> dict[str, int]:
     def config() -> None:
         reader.string()
         reader.string()
-        reader.pos += 3
+        reader.skip(3)
         reader.tags()
 
     def topic() -> tuple[str, int]:
         name = reader.string() or ""
         error = reader.int16()
         reader.string()
-        reader.pos += 6
+        reader.skip(6)
         reader.array(config)
         reader.tags()
         return name, error
@@ -417,7 +423,7 @@ def joined(payload: bytes) -> Joined:
     def member() -> str:
         name = reader.string() or ""
         reader.string()
-        reader.pos += reader.uvarint() - 1
+        reader.skip(reader.uvarint() - 1)
         reader.tags()
         return name
 

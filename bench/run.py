@@ -105,21 +105,27 @@ class Run:
         used.cpu = broker.meter.cpu() - cpu
 
     def coordinator(self, broker: Broker, group_id: str) -> None:
-        """Wait until groups are served. Raises NotServed when the broker never will."""
+        """Wait until the group is served. Raises NotServed when the broker never will.
+
+        FindCoordinator answers before the coordinator has loaded: a stranger's heartbeat asks too.
+        """
         if frames.JOIN_GROUP not in raw.served(broker.address):
             raise NotServed("consumer groups are not served")
-        end = time.perf_counter() + 60
         with raw.connect(broker.address) as connection:
-            while error := frames.top_error(connection.call(frames.find_coordinator(group_id))):
-                if time.perf_counter() > end:
-                    raise frames.ProtocolError("FindCoordinator", error)
-                time.sleep(0.05)
+            raw.until_good(connection, frames.find_coordinator(group_id), frames.top_error)
+            probe = frames.heartbeat(group_id, 0, "a-stranger")
+            raw.until_good(connection, probe, _still_loading)
 
     def close(self) -> None:
         """Stop what still runs and remove the data."""
         for broker in self.brokers:
             broker.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _still_loading(payload: bytes) -> int:
+    error = frames.top_error(payload)
+    return error if error in frames.COORDINATOR_NOT_READY else frames.NONE
 
 
 def percentile(values: list[float], part: float) -> float:

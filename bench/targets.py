@@ -8,7 +8,6 @@ process, not the machine) stands beside `kafka`, which promises no more.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from compat_tests.apache import distribution
 
 from bench import raw
 from bench.process import Meter
@@ -79,38 +80,43 @@ class OttlaSoftware:
 
 
 class KafkaSoftware:
-    """Apache Kafka from a distribution folder (bin/*.sh and libs/)."""
+    """Apache Kafka as the client tests get it: see compat_tests/apache."""
 
     name = "Apache Kafka"
-
-    def __init__(self, home: Path | None) -> None:
-        self.home = home
+    # What kafka-server-start.sh and kafka-run-class.sh of a release give the JVM, but for a heap
+    # that starts small: it makes Kafka's memory look better, not worse.
+    jvm = (
+        "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
+        "-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true"
+    )
+    heap = "-Xms256m -Xmx1g"
 
     def version(self) -> str:
-        for jar in sorted((self.home or Path()).glob("libs/kafka-clients-*.jar")):
+        for jar in sorted(distribution.libs().glob("kafka-clients-*.jar")):
             return jar.stem.removeprefix("kafka-clients-")
-        return "unknown"
+        return distribution.version()
 
     def missing(self) -> str | None:
-        if self.home is None:
-            return "OTTLA_APACHE_HOME does not name a Kafka distribution (bin/*.sh and libs/)"
-        if not (self.home / "bin/kafka-server-start.sh").exists():
-            return f"{self.home} has no bin/kafka-server-start.sh"
-        return None if shutil.which("java") else "there is no java on the PATH"
+        try:
+            distribution.java()
+            distribution.libs()
+        except (distribution.Unavailable, subprocess.CalledProcessError) as reason:
+            return str(reason)
+        return None
 
     def prepare(self, folder: Path, port: int, settings: dict[str, str]) -> None:
         folder.mkdir(parents=True)
         self._configure(folder, port, settings)
-        cluster = self._tool("kafka-storage.sh", "random-uuid")
-        self._tool(
-            "kafka-storage.sh", "format", "--standalone", "--cluster-id", cluster,
-            "--config", str(folder / "server.properties"),
-        )  # fmt: skip
+        properties = str(folder / "server.properties")
+        cluster = self._tool("random-uuid")
+        self._tool("format", "--standalone", "--cluster-id", cluster, "--config", properties)
 
     def command(self, folder: Path, port: int, settings: dict[str, str]) -> list[str]:
-        assert self.home is not None
-        start = str(self.home / "bin/kafka-server-start.sh")
-        return [start, str(folder / "server.properties")]
+        heap = os.environ.get("KAFKA_HEAP_OPTS", self.heap)
+        log = f"-Dlog4j2.configurationFile={distribution.LOG4J.as_uri()}"
+        classes = f"{distribution.libs()}/*"
+        java = [distribution.java(), *heap.split(), *self.jvm.split(), log, "-cp", classes]
+        return [*java, "kafka.Kafka", str(folder / "server.properties")]
 
     def data(self, folder: Path) -> Path:
         return folder / "data"
@@ -136,13 +142,11 @@ class KafkaSoftware:
         text = "".join(f"{key}={value}\n" for key, value in values.items())
         (folder / "server.properties").write_text(text)
 
-    def _tool(self, script: str, *args: str) -> str:
-        assert self.home is not None
-        done = subprocess.run(
-            [str(self.home / "bin" / script), *args], check=False, capture_output=True, text=True
-        )
+    def _tool(self, *arguments: str) -> str:
+        command = distribution.command("kafka-storage", *arguments)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"{script} {' '.join(args)} failed: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"{arguments} failed: {done.stdout}{done.stderr}")
         return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
 
 
@@ -163,9 +167,9 @@ ALL = (OTTLA, OTTLA_OS, KAFKA, KAFKA_FLUSH1)
 BOTH = {"group.initial.rebalance.delay.ms": "0"}
 
 
-def variants(kafka_home: Path | None) -> dict[str, Variant]:
+def variants() -> dict[str, Variant]:
     """All variants by name."""
-    ottla, kafka = OttlaSoftware(), KafkaSoftware(kafka_home)
+    ottla, kafka = OttlaSoftware(), KafkaSoftware()
     flush = {"log.flush.interval.messages": "1"}
     table = [
         Variant(OTTLA, "Ottla fsync", ottla, {"durability": "fsync", **BOTH}),
@@ -207,10 +211,9 @@ class Broker:
     def spawn(self) -> None:
         """Start the process and return at once."""
         command = self.variant.software.command(self.folder, self.port, self.variant.settings)
-        environment = {"KAFKA_HEAP_OPTS": "-Xms256m -Xmx1g", **os.environ}
         with open(self.folder / "output.log", "ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=Path(__file__).parent.parent, start_new_session=True,
             )  # fmt: skip
         self.meter = Meter(self.pid)

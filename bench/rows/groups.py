@@ -20,6 +20,7 @@ def group(run: Run, count: int) -> None:
     warm_up.form(count)
     warm_up.close()
     for number in range(run.repeats):
+        run.coordinator(broker, f"group-{number}")
         members = Group(broker.address, f"group-{number}")
         with run.used(broker) as forming:
             run.record("form", members.form(count))
