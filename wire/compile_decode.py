@@ -221,6 +221,8 @@ class _Decoder:
                 f"if not 0 <= {n} * {size} <= end - p: raise bad_count({n}, {size}, end - p)",
                 f"{items} = {target} = []",
             )
+            if item.struct is not None:
+                self.flat(item.struct, n, items, size)
             with source.block(f"for _ in range({n}):"):
                 element = source.fresh("o")
                 if item.struct is not None:
@@ -230,6 +232,33 @@ class _Decoder:
                     self.value(item, element)
                 self.flush()
                 source.emit(f"{items}.append({element})")
+
+    def flat(self, cls: type, n: str, items: str, size: int) -> None:
+        """Read a whole array of structs of fixed size in one go, which takes half the time.
+
+        Should one of them have tagged fields after all, the loop that follows reads the array
+        from its start; otherwise there is nothing left for it to do.
+        """
+        source = self.source
+        read = [f for f in FIELDS[cls] if self.version in f.versions and f.tag is None]
+        rest = [f for f in FIELDS[cls] if f not in read]
+        if any(field.kind not in FIXED for field in read):
+            return
+        letters = "".join(FIXED[field.kind][0] for field in read) + "B" * self.compact
+        unpack = source.name("I", struct_format(letters).iter_unpack)
+        names = [source.fresh("x") for _ in letters.replace("16s", "s")]
+        names_list = ", ".join(names) + ("," if len(names) == 1 else "")
+        element = source.fresh("o")
+        with source.block(f"for {names_list} in {unpack}(buf[p:p + {n} * {size}]):"):
+            if self.compact:
+                source.emit(f"if {names[-1]}: {items}.clear(); break")
+            source.emit(f"{element} = new({source.cls_name(cls)})")
+            for field, name in zip(read, names, strict=False):
+                source.emit(f"{element}.{field.name} = {name}")
+            for field in rest:
+                source.emit(f"{element}.{field.name} = {literal(field, source)}")
+            source.emit(f"{items}.append({element})")
+        source.emit(f"else: p += {n} * {size}; {n} = 0")
 
     def nested(self, field: Field, target: str) -> None:
         """A struct that is a field by itself. One that may be null has a byte before it."""

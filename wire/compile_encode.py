@@ -55,6 +55,8 @@ class _Encoder:
         self.version = version
         self.compact = source.compact
         self.parts = "parts"
+        self.begun = False
+        self.pieces: list[tuple[str, list[str]]] = []
         self.run: list[Atom] = []
         for helper in (
             absent,
@@ -68,15 +70,19 @@ class _Encoder:
         records = has_records(cls, version)
         with source.block("def encode(o):"):
             with source.block("try:"):
-                source.emit("parts = []")
                 if records:
                     source.emit("out = []")
                 self.struct(cls, "o")
-                self.flush()
-                if records:
-                    source.emit("if parts: out.append(b''.join(parts))", "return out")
+                if self.begun:
+                    self.gather()
+                    source.emit("last = b''.join(parts)")
                 else:
-                    source.emit("return [b''.join(parts)]")
+                    self.flush()
+                    self.literal("last = b''.join((", "))")
+                if records:
+                    source.emit("if last: out.append(last)", "return out")
+                else:
+                    source.emit("return [last]")
             with source.block("except UNFIT as error:"):
                 source.emit("raise unfit(error, TITLE, PATHS) from error")
 
@@ -125,12 +131,39 @@ class _Encoder:
     def atom(self, letter: str, value: str, counted: str = "") -> None:
         self.run.append(Atom(letter, value, self.source.path, counted))
 
+    def piece(self, expression: str) -> None:
+        """The bytes of `expression` come next. Pieces wait, so that as many as possible are
+        added to `parts` at once."""
+        self.pieces.append((expression, self.source.path))
+
     def flush(self) -> None:
         """Write the run."""
         run, self.run = self.run, []
         if run:
             with self.source.about(run[0].path):
-                self.source.emit(f"{self.parts}.append({self.packed(run)})")
+                self.piece(self.packed(run))
+
+    def gather(self) -> None:
+        """Write the run and add the waiting pieces: where the flow of control parts or joins."""
+        self.flush()
+        if not self.pieces:
+            return
+        if not self.begun:
+            self.begun = True
+            self.literal("parts = [", "]")
+        elif len(self.pieces) == 1:
+            self.literal(f"{self.parts}.append(", ")", comma="")
+        else:
+            self.literal(f"{self.parts} += (", ")")
+
+    def literal(self, begin: str, end: str, comma: str = ",") -> None:
+        """Write the waiting pieces between brackets: a line each, for the sake of errors."""
+        source, pieces, self.pieces = self.source, self.pieces, []
+        with source.block(begin):
+            for expression, path in pieces:
+                with source.about(path):
+                    source.emit(expression + comma)
+        source.emit(end)
 
     def packed(self, run: list[Atom]) -> str:
         """The expression that packs a run."""
@@ -160,12 +193,9 @@ class _Encoder:
             self.flush()
             return
         source, run, self.run = self.source, self.run, []
-        short = [*run, Atom("B", name, source.path)]
-        source.emit(f"if {name} < 128: {self.parts}.append({self.packed(short)})")
-        with source.block("else:"):
-            if run:
-                source.emit(f"{self.parts}.append({self.packed(run)})")
-            source.emit(f"{self.parts}.append({longer}({name}))")
+        short = self.packed([*run, Atom("B", name, source.path)])
+        apart = f"{self.packed(run)} + " if run else ""
+        self.piece(f"{short} if {name} < 128 else {apart}{longer}({name})")
 
     def measure(self, field: Field, value: str, name: str, size: str, none: str) -> None:
         """Set the local `name` to the length as it travels of what `value` holds."""
@@ -190,7 +220,7 @@ class _Encoder:
             self.prefix("h", n, "encode_string_length")
         else:
             self.prefix("i", n)
-        source.emit(f"{self.parts}.append({s})")
+        self.piece(s)
 
     def records(self, field: Field, value: str) -> None:
         """Buffers that are handed on; what came before them is joined first."""
@@ -201,6 +231,7 @@ class _Encoder:
         size = f"{n} = (sum(map(len, {r})) if {r}.__class__ is list else len({r})){one}"
         self.measure(field, r, n, size, f"{r} = ()")
         self.prefix("i", n)
+        self.gather()
         with source.block(f"if {n} > {1 if self.compact else 0}:"):
             source.emit("out.append(b''.join(parts))", "parts = []")
             source.emit(f"if {r}.__class__ is list: out += {r}", f"else: out.append({r})")
@@ -225,12 +256,13 @@ class _Encoder:
         source.emit(f"{a} = {value}")
         self.measure(field, a, n, f"{n} = len({a}){one}", f"{a} = ()")
         self.prefix("i", n)
+        self.gather()
         with source.block(f"for {element} in {a}:"):
             if item.struct is not None:
                 self.struct(item.struct, element)
             else:
                 self.value(item, element)
-            self.flush()
+            self.gather()
 
     def nested(self, field: Field, value: str) -> None:
         """A struct that is a field by itself. One that may be null has a byte before it."""
@@ -242,10 +274,10 @@ class _Encoder:
             self.struct(field.struct, var)
             return
         self.atom("b", f"-1 if {var} is None else 1")
-        self.flush()
+        self.gather()
         with source.block(f"if {var} is not None:"):
             self.struct(field.struct, var)
-            self.flush()
+            self.gather()
 
     def tags(self, tagged: list[Field], var: str) -> None:
         """The tagged section that ends a struct: a zero in the run unless a field is set."""
@@ -257,7 +289,7 @@ class _Encoder:
         tests = [f"({self.is_set(field, f'{var}.{field.name}')})" for field in tagged]
         source.emit(f"{count} = " + " + ".join(f"(1 if {test} else 0)" for test in tests))
         self.atom("B", count)
-        self.flush()
+        self.gather()
         with source.block(f"if {count}:"):
             for field, test in zip(tagged, tests, strict=True):
                 with source.block(f"if {test}:"), source.about([*source.path, field.name]):
@@ -269,7 +301,7 @@ class _Encoder:
         self.parts = source.fresh("parts")
         source.emit(f"{self.parts} = []")
         self.value(field, value)
-        self.flush()
+        self.gather()
         inner, self.parts = self.parts, outer
         tag = encode_uvarint(field.tag or 0)
         source.emit(
