@@ -2,23 +2,88 @@
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from ottla.log.options import Change, Table
+
+if TYPE_CHECKING:
+    from ottla.log.layout import Layout
+
+KEY: Final = Struct(">I")
+#: layout version, leader epoch, log start, least next offset
+_ROW: Final = Struct("<Biqq")
+_ROW_VERSION: Final = 1
+
 
 class Partition:
-    """Offsets of one partition. `number` is the log's own, never used again for another."""
+    """Offsets of one partition. `number` is the log's own, never used again for another.
 
-    __slots__ = ("high_watermark", "leader_epoch", "log_end_offset", "log_start_offset", "number")
+    Made when first asked for. Only the store writes to it.
+    """
 
-    def __init__(self, number: int, log_start_offset: int, end: int, leader_epoch: int) -> None:
+    __slots__ = (
+        "_layout",
+        "dropped",
+        "floor",
+        "high_watermark",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "number",
+        "start_admitted",
+    )
+
+    def __init__(self, number: int, row: bytes, layout: Layout) -> None:
+        epoch, start, floor = read_row(row)
+        end = max(start, floor, layout.end(number))
+        self._layout = layout
         self.number = number
-        self.log_start_offset = log_start_offset
-        #: The next offset to be given out (admitted).
+        #: The first offset that may be read. Committed.
+        self.log_start_offset = start
+        #: The log start that was asked for, perhaps not committed yet.
+        self.start_admitted = start
+        #: The next offset was at least this when the row was written.
+        self.floor = floor
+        #: The next offset to be given out: the end of what is admitted.
         self.log_end_offset = end
-        #: The end of what is committed.
+        #: The end of what is committed: what consumers see.
         self.high_watermark = end
-        #: Never falls (a client ignores metadata with an older one).
-        self.leader_epoch = leader_epoch
+        #: Never falls (clients ignore metadata with an older one).
+        self.leader_epoch = epoch
+        #: Deleted: appends are refused.
+        self.dropped = False
 
     @property
     def last_stable_offset(self) -> int:
         """The end of what read_committed consumers may see."""
         return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches from log start on; whole extents count at its edge."""
+        return self._layout.size(self.number, self.log_start_offset)
+
+    def row(self) -> Change:
+        """The row that says what is admitted of the partition."""
+        return partition_row(self.number, self.leader_epoch, self.start_admitted, self.floor)
+
+    def committed(self, row: bytes) -> None:
+        """The row as a commit has made it."""
+        self.leader_epoch, self.log_start_offset, self.floor = read_row(row)
+        self.start_admitted = max(self.start_admitted, self.log_start_offset)
+
+
+def partition_row(number: int, leader_epoch: int, start: int, floor: int) -> Change:
+    """A partition as the state keeps it."""
+    row = _ROW.pack(_ROW_VERSION, leader_epoch, start, floor)
+    return Change(Table.PARTITIONS, KEY.pack(number), row)
+
+
+def read_row(row: bytes) -> tuple[int, int, int]:
+    """Leader epoch, log start and least next offset of a row."""
+    epoch: int
+    start: int
+    floor: int
+    _, epoch, start, floor = _ROW.unpack(row)
+    return epoch, start, floor

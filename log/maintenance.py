@@ -1,0 +1,115 @@
+"""What happens beside the commits: checkpoints, rolls by age, seals, expiry.
+
+Runs on the loop, in small steps, and hands the work to the background thread. Time comes from
+`tick`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ottla.log.background import Background
+from ottla.log.sealing import seal
+from ottla.log.segment import ActiveSegment, SealedSegment
+
+if TYPE_CHECKING:
+    from ottla.log.store import Store
+
+_logger = logging.getLogger(__name__)
+
+#: After a failed checkpoint or seal, try again this much later.
+RETRY_MS: Final = 5_000
+
+
+class Maintenance:
+    """Keeps the checkpoint near and the segments sealed."""
+
+    def __init__(self, store: Store, post: Callable[[Callable[[], None]], None] | None) -> None:
+        self._store = store
+        self._background = Background(post)
+        self._checkpoint_ms = 0
+        self._checkpointing = False
+        self._sealing: set[int] = set()
+        self._seal_again_ms = 0
+
+    def close(self) -> None:
+        """Finish what is under way and write a last checkpoint; blocks."""
+        self._background.stop()
+        self._store.deliver()
+        self._background = Background(None)
+        self.checkpoint()
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+        store = self._store
+        if now_ms - self._checkpoint_ms >= store.options.checkpoint_ms:
+            self._checkpoint_ms = now_ms
+            self.checkpoint()
+        if now_ms >= self._seal_again_ms:
+            for segment in list(store.layout.rolled):
+                self.seal(segment)
+        active = store.layout.active
+        if active.last >= active.first and now_ms - active.created_ms >= self._roll_ms():
+            store.roll()
+        store.producers.expire(now_ms, store.options.producer_id_expiration_ms)
+
+    def _roll_ms(self) -> int:
+        """At most a quarter of the shortest retention, so that space comes back in time."""
+        options = self._store.options
+        shortest = self._store.shortest_retention_ms()
+        return options.segment_ms if shortest < 0 else min(options.segment_ms, shortest // 4)
+
+    # ------------------------------------------------------------------------------- checkpoints
+
+    def checkpoint(self) -> None:
+        """Write what changed since the last one, if anything did and none is being written."""
+        store = self._store
+        state = store.state
+        applied = store.committed
+        if self._checkpointing or applied == state.applied:
+            return
+        state.apply(store.producers.take_changed(store.committed_end))
+        rows = state.freeze()
+        self._checkpointing = True
+
+        def write() -> None:
+            store.folder.step("checkpoint: write")
+            state.write(rows, applied)
+            store.folder.step("checkpoint: written")
+
+        def done(result: Exception | None) -> None:
+            self._checkpointing = False
+            if result is None:
+                state.thaw(applied)
+                return
+            state.refreeze()
+            self._checkpoint_ms += RETRY_MS
+            _logger.error("checkpoint into %s failed: %s", state.path, result)
+
+        self._background.submit(write, done)
+
+    # -------------------------------------------------------------------------------------- seal
+
+    def seal(self, segment: ActiveSegment) -> None:
+        """Seal a rolled segment, unless that is under way."""
+        if segment.first in self._sealing:
+            return
+        self._sealing.add(segment.first)
+        store = self._store
+
+        def job() -> SealedSegment:
+            return seal(store.folder, segment, self._background.pause)
+
+        def done(result: SealedSegment | Exception) -> None:
+            self._sealing.discard(segment.first)
+            if isinstance(result, Exception):
+                self._seal_again_ms = store.now_ms + RETRY_MS
+                _logger.error("sealing %s failed: %s", segment.path, result)
+                return
+            store.layout.replace([], [result], segment)
+            # Unmapping a large file takes its time.
+            self._background.submit(segment.env.close, lambda _: None)
+
+        self._background.submit(job, done)

@@ -1,0 +1,186 @@
+"""Reading an LMDB file without LMDB: where each value of the newest committed tree lies.
+
+LMDB trusts its files: a page number that is off ends the process with SIGBUS or SIGABRT. So
+whatever may be torn is read with this walker first, which checks every number before it follows
+it and raises BadPages. It is also how the index of a sealed segment learns the file positions of
+values (LMDB does not tell them). It knows data version 1 (LMDB 0.9), little-endian, 64 bits, one
+unnamed database without duplicates: what log/segment.py writes.
+
+Source: mdb.c of LMDB 0.9, structures MDB_page, MDB_meta, MDB_node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+_MAGIC: Final = 0xBEEFC0DE
+_VERSION: Final = 1
+_PAGE_HEADER: Final = 16
+_NO_PAGE: Final = (1 << 64) - 1
+_MAX_DEPTH: Final = 32
+
+_BRANCH: Final = 0x01
+_LEAF: Final = 0x02
+_OVERFLOW: Final = 0x04
+_META: Final = 0x08
+_BIG: Final = 0x01  # the node holds the number of an overflow page
+
+_PAGE: Final = Struct("<QHHHH")  # number, pad, flags, lower, upper
+_OVERFLOW_PAGE: Final = Struct("<QHHI")  # number, pad, flags, pages
+_NODE: Final = Struct("<HHHH")  # size or child: low, high; flags or child's top; key size
+# magic, version, address, map size; free db (its pad is the page size); main db; last page, txn
+_META_PAGE: Final = Struct("<IIQQ I44s IHHQQQQQ QQ")
+_U64: Final = Struct("<Q")
+
+
+class BadPages(Exception):
+    """The file is no sound LMDB file of this format."""
+
+
+class Meta(NamedTuple):
+    """What the newer of the two meta pages says."""
+
+    page_size: int
+    last_page: int
+    transaction: int
+    root: int
+    depth: int
+    entries: int
+
+    @property
+    def size(self) -> int:
+        """Bytes the file must have."""
+        return (self.last_page + 1) * self.page_size
+
+
+class Value(NamedTuple):
+    """Where a value lies in the file."""
+
+    key: bytes
+    position: int
+    size: int
+
+
+def read_metas(file: memoryview) -> tuple[Meta, Meta]:
+    """Both meta pages, the newer first. Raises BadPages where neither LMDB nor we could go on."""
+    first, page_size = _read_meta(file, 0)
+    if page_size < 512 or page_size > 65_536 or page_size & (page_size - 1):
+        raise BadPages(f"page size {page_size}")
+    second, other = _read_meta(file, page_size)
+    if other != page_size:
+        raise BadPages(f"the meta pages disagree on the page size ({page_size}, {other})")
+    return (first, second) if first.transaction > second.transaction else (second, first)
+
+
+def read_meta(file: memoryview) -> Meta:
+    """The newer meta page: what is committed. Raises BadPages."""
+    return read_metas(file)[0]
+
+
+def _read_meta(file: memoryview, position: int) -> tuple[Meta, int]:
+    try:
+        flags = _PAGE.unpack_from(file, position)[2]
+        fields = _META_PAGE.unpack_from(file, position + _PAGE_HEADER)
+    except error:
+        raise BadPages("too short for its meta pages") from None
+    magic, version, _, _, page_size, _, _, _, depth, _, _, _, entries, root, last, txn = fields
+    if not flags & _META or magic != _MAGIC:
+        raise BadPages("no LMDB meta page at its place")
+    if version != _VERSION:
+        raise BadPages(f"LMDB data version {version} instead of {_VERSION}")
+    return Meta(page_size, last, txn, root, depth, entries), page_size
+
+
+def check_size(file: memoryview, meta: Meta) -> None:
+    """Whether the file has all the pages that `meta` counts. Raises BadPages."""
+    if len(file) < meta.size:
+        raise BadPages(
+            f"cut: {len(file)} bytes of {meta.size} ({meta.last_page + 1} pages of"
+            f" {meta.page_size})"
+        )
+
+
+def walk(file: memoryview, meta: Meta) -> Iterator[Value]:
+    """All values of the tree that `meta` commits, in key order. Raises BadPages at the first
+    thing that cannot be.
+    """
+    check_size(file, meta)
+    if meta.root == _NO_PAGE:
+        return
+    count = 0
+    for page, lower in _leaves(file, meta):
+        base = page * meta.page_size
+        for pointer in _pointers(file, base, lower):
+            yield _value(file, meta, base, pointer)
+            count += 1
+    if count != meta.entries:
+        raise BadPages(f"{count} values where {meta.entries} are counted")
+
+
+def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int]]:
+    """Page number and lower bound of each leaf, from left to right."""
+    stack: list[Iterator[int]] = [iter((meta.root,))]
+    budget = meta.last_page + 1  # no page may be met twice
+    while stack:
+        page = next(stack[-1], None)
+        if page is None:
+            stack.pop()
+            continue
+        budget -= 1
+        if not 2 <= page <= meta.last_page or budget < 0 or len(stack) > _MAX_DEPTH:
+            raise BadPages(f"page {page} cannot be part of the tree")
+        base = page * meta.page_size
+        number, _, flags, lower, _ = _PAGE.unpack_from(file, base)
+        if number != page or not _PAGE_HEADER <= lower <= meta.page_size or lower & 1:
+            raise BadPages(f"page {page} is damaged")
+        kind = flags & 0xFF
+        if kind == _LEAF:
+            yield page, lower
+        elif kind == _BRANCH:
+            stack.append(iter(_children(file, meta, base, lower)))
+        else:
+            raise BadPages(f"page {page} has flags {flags:#x} within the tree")
+
+
+def _pointers(file: memoryview, base: int, lower: int) -> memoryview:
+    return file[base + _PAGE_HEADER : base + lower].cast("H")
+
+
+def _children(file: memoryview, meta: Meta, base: int, lower: int) -> list[int]:
+    children = []
+    for pointer in _pointers(file, base, lower):
+        if not _PAGE_HEADER <= pointer <= meta.page_size - _NODE.size:
+            raise BadPages(f"page {base // meta.page_size} is damaged")
+        low, high, top, _ = _NODE.unpack_from(file, base + pointer)
+        children.append(low | high << 16 | top << 32)
+    return children
+
+
+def _value(file: memoryview, meta: Meta, base: int, pointer: int) -> Value:
+    page_size = meta.page_size
+    if not _PAGE_HEADER <= pointer <= page_size - _NODE.size:
+        raise BadPages(f"page {base // page_size} is damaged")
+    low, high, flags, key_size = _NODE.unpack_from(file, base + pointer)
+    size = low | high << 16
+    start = base + pointer + _NODE.size
+    position = start + key_size
+    inside = 8 if flags == _BIG else size
+    if flags & ~_BIG or position + inside > base + page_size:
+        raise BadPages(f"page {base // page_size} is damaged")
+    key = bytes(file[start:position])
+    if flags == _BIG:
+        position = _overflow(file, meta, _U64.unpack_from(file, position)[0], size)
+    return Value(key, position, size)
+
+
+def _overflow(file: memoryview, meta: Meta, page: int, size: int) -> int:
+    pages = (_PAGE_HEADER - 1 + size) // meta.page_size + 1
+    if page < 2 or page + pages > meta.last_page + 1:
+        raise BadPages(f"overflow page {page} lies outside the file")
+    base = page * meta.page_size
+    number, _, flags, count = _OVERFLOW_PAGE.unpack_from(file, base)
+    if number != page or flags & 0xFF != _OVERFLOW or count < pages:
+        raise BadPages(f"overflow page {page} is damaged")
+    return base + _PAGE_HEADER

@@ -1,0 +1,321 @@
+"""One segment: the active one is an LMDB environment, a sealed one is a mapped file.
+
+The active segment is written by the writer only and read on any thread (LMDB's own snapshots). A
+sealed file is never opened with LMDB again: views of its map are handed out, each keeps the map
+alive, so a file may be unlinked while its bytes are still being sent.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import lmdb
+
+from ottla.log import pages
+from ottla.log.commit import KEY, BadCommit, Commit, parse
+from ottla.log.errors import Damaged, NewerFormat
+from ottla.log.extents import ActiveIndex, BadIndex, SealedIndex, Totals, read_footer
+from ottla.log.folder import FORMAT, Folder, SealedName, active_name
+from ottla.log.options import MIB, StoreOptions
+from ottla.wire.codecs import Buffer
+
+MAGIC: Final = b"OttlaSeg"
+_HEADER: Final = Struct("<8sHHIQq")  # magic, format, flags, reserved, first commit, created
+HEADER_KEY: Final = KEY.pack(0, 0)
+#: LMDB's two engines have unlike file formats; ours is 0.9, said openly.
+LIB_VERSION: Final = 0
+#: Pages that a commit's tree may touch besides its values.
+TREE_PAGES: Final = 16
+PAGE: Final = 4096
+
+
+def map_size(options: StoreOptions) -> int:
+    """Room for a segment and the largest commit after it, in address space only."""
+    largest = options.max_commit_bytes + options.max_request_bytes
+    return 2 * options.segment_bytes + 2 * largest + 16 * MIB
+
+
+def open_environment(path: Path, size: int, *, sync: bool, lock: bool = True) -> lmdb.Environment:
+    """An LMDB environment in the one file `path`."""
+    return lmdb.Environment(
+        os.fspath(path),
+        map_size=size,
+        subdir=False,
+        mode=0o644,
+        sync=sync,
+        readahead=False,
+        max_spare_txns=2,
+        lock=lock,
+        lib_version=LIB_VERSION,
+    )
+
+
+class ActiveSegment:
+    """The segment being written, or rolled and waiting for its index."""
+
+    __slots__ = ("created_ms", "env", "first", "index", "last", "path", "time_ms", "used")
+
+    def __init__(
+        self, path: Path, first: int, created_ms: int, env: lmdb.Environment, index: ActiveIndex
+    ) -> None:
+        self.path = path
+        #: Number of the first commit that may be in it.
+        self.first = first
+        #: Number of the last commit in it, as the loop knows; first - 1 when there is none.
+        self.last = first - 1
+        self.created_ms = created_ms
+        #: Time of the last commit.
+        self.time_ms = created_ms
+        self.env = env
+        self.index = index
+        #: Bytes of the file, as the writer knows.
+        self.used = 0
+
+    @classmethod
+    def create(
+        cls, folder: Folder, first: int, created_ms: int, options: StoreOptions
+    ) -> ActiveSegment:
+        """Make the file under a temporary name, flush it, give it its name, flush the folder."""
+        path = folder.segments / active_name(first)
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.unlink(missing_ok=True)
+        durable = options.durability == "fsync"
+        folder.step("roll: create")
+        env = open_environment(temporary, map_size(options), sync=durable, lock=False)
+        try:
+            with env.begin(write=True) as txn:
+                txn.put(HEADER_KEY, _HEADER.pack(MAGIC, FORMAT, 0, 0, first, created_ms))
+        finally:
+            env.close()
+        folder.step("roll: rename")
+        os.rename(temporary, path)
+        if durable:
+            folder.step("roll: sync folder")
+            folder.sync()
+        folder.step("roll: open")
+        return cls.open(path, first, created_ms, ActiveIndex(), options)
+
+    @classmethod
+    def open(
+        cls, path: Path, first: int, created_ms: int, index: ActiveIndex, options: StoreOptions
+    ) -> ActiveSegment:
+        """Open a file that was looked at by `load`, or just made."""
+        env = open_environment(path, map_size(options), sync=options.durability == "fsync")
+        segment = cls(path, first, created_ms, env, index)
+        segment.measure()
+        return segment
+
+    def reopen(self, options: StoreOptions) -> None:
+        """Open the file again after its environment was closed. Raises lmdb.Error."""
+        self.env = open_environment(self.path, map_size(options), sync=False)
+
+    def measure(self) -> None:
+        """Look up how large the file is."""
+        self.used = (self.env.info()["last_pgno"] + 1) * PAGE
+
+    def write(self, puts: Sequence[tuple[bytes, Buffer]]) -> None:
+        """One commit, durable when it returns (under fsync). The writer's thread only.
+
+        Raises lmdb.Error; the environment must not be written again then.
+        """
+        with self.env.begin(write=True) as txn:
+            put = txn.put
+            for key, value in puts:
+                put(key, value, append=True)
+        self.measure()
+
+    def get(self, commit: int, slot: int, start: int, length: int) -> bytes:
+        """A copy of part of one value."""
+        with self.env.begin(buffers=True) as txn:
+            value = txn.get(KEY.pack(commit, slot))
+            if value is None or len(value) < start + length:
+                raise Damaged(self.path, f"commit {commit} slot {slot} is not as its index says")
+            return bytes(value[start : start + length])
+
+
+class Loaded:
+    """What `load` found in an active segment's file."""
+
+    __slots__ = ("created_ms", "index", "last", "time_ms")
+
+    def __init__(self, created_ms: int, first: int) -> None:
+        self.created_ms = created_ms
+        self.index = ActiveIndex()
+        self.last = first - 1
+        self.time_ms = created_ms
+
+
+def map_file(path: Path) -> memoryview:
+    """The whole file, read-only. Raises Damaged for an empty one, OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_size == 0:
+            raise Damaged(path, "is empty")
+        return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)
+
+
+Each = Callable[[Commit, memoryview, dict[int, int]], None]
+
+
+def load(path: Path, first: int, below: int | None, each: Each) -> Loaded:
+    """Read all commits of a file that has no index, without LMDB. Raises Damaged, NewerFormat.
+
+    Commits from `below` up are left out: they failed, and a later file begins there. `each` gets
+    every commit, the file, and the file position of each of the commit's values by slot.
+    """
+    file = map_file(path)
+    try:
+        meta = _sound_meta(file, below)
+        return _load(path, file, meta, first, below, each)
+    except (pages.BadPages, BadCommit) as error:
+        raise Damaged(path, str(error)) from None
+
+
+def _sound_meta(file: memoryview, below: int | None) -> pages.Meta:
+    """The newer meta page; the older one for a file whose last commit failed and left a tree that
+    does not hold."""
+    newer, older = pages.read_metas(file)
+    if below is None:
+        return newer
+    try:
+        for _ in pages.walk(file, newer):
+            pass
+    except pages.BadPages:
+        return older
+    return newer
+
+
+def _load(
+    path: Path, file: memoryview, meta: pages.Meta, first: int, below: int | None, each: Each
+) -> Loaded:
+    values = pages.walk(file, meta)
+    header = next(values, None)
+    if header is None or header.key != HEADER_KEY or header.size < _HEADER.size:
+        raise Damaged(path, "has no segment header")
+    magic, fmt, _, _, named, created_ms = _HEADER.unpack_from(file, header.position)
+    if magic != MAGIC or named != first:
+        raise Damaged(path, "its header is not that of the segment it is named for")
+    if fmt > FORMAT:
+        raise NewerFormat(f"{path} is in format {fmt}, this version reads up to {FORMAT}")
+    loaded = Loaded(created_ms, first)
+    loader = _Loader(loaded, file, first, each)
+    for key, position, size in values:
+        number, slot = KEY.unpack(key)
+        if below is not None and number >= below:
+            break
+        loader.value(number, slot, position, size)
+    loader.finish()
+    return loaded
+
+
+class _Loader:
+    """Puts the values of each commit together."""
+
+    def __init__(self, loaded: Loaded, file: memoryview, first: int, each: Each) -> None:
+        self._loaded = loaded
+        self._file = file
+        self._first = first
+        self._each = each
+        self._commit: Commit | None = None
+        self._slots: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+
+    def value(self, number: int, slot: int, position: int, size: int) -> None:
+        """The next value of the file. Raises BadCommit."""
+        if slot == 0:
+            self.finish()
+            if number <= self._loaded.last or number < self._first:
+                raise BadCommit(f"commit {number} behind {self._loaded.last}")
+            self._commit = parse(self._file[position : position + size], number)
+            self._slots, self._sizes = {}, {}
+        elif self._commit is None or number != self._commit.number:
+            raise BadCommit(f"slot {slot} of commit {number} without its directory")
+        self._slots[slot] = position
+        self._sizes[slot] = size
+
+    def finish(self) -> None:
+        """All values of the commit are there."""
+        commit, self._commit = self._commit, None
+        if commit is None:
+            return
+        for row in commit.rows:
+            if row.position + row.length > self._sizes.get(row.slot, -1):
+                raise BadCommit(f"commit {commit.number}: slot {row.slot} is cut or missing")
+        loaded = self._loaded
+        loaded.index.add(commit.number, commit.rows)
+        loaded.last = commit.number
+        loaded.time_ms = commit.time_ms
+        self._each(commit, self._file, self._slots)
+
+
+def value_positions(path: Path, last: int) -> tuple[dict[tuple[int, int], int], pages.Meta]:
+    """Where each value of a file lies, by (commit, slot), and its newer meta page; `last`: the
+    last commit that counts. Raises Damaged.
+    """
+    file = map_file(path)
+    unpack = KEY.unpack
+    try:
+        meta = _sound_meta(file, last + 1)
+        found = {unpack(key): at for key, at, _ in pages.walk(file, meta)}
+        return found, pages.read_meta(file)
+    except pages.BadPages as error:
+        raise Damaged(path, str(error)) from None
+
+
+class SealedSegment:
+    """A file that never changes again."""
+
+    __slots__ = ("data", "index", "name", "path", "size", "time_ms")
+
+    def __init__(self, path: Path, name: SealedName) -> None:
+        """Raises Damaged when its index is not what was written."""
+        self.path = path
+        self.name = name
+        file = map_file(path)
+        try:
+            footer = read_footer(file)
+            self.index = SealedIndex(file, footer)
+        except BadIndex as error:
+            raise Damaged(path, str(error)) from None
+        if (footer.first_commit, footer.last_commit) != (name.first, name.last):
+            raise Damaged(
+                path, f"holds commits {footer.first_commit} to {footer.last_commit}, not its name's"
+            )
+        #: The part that holds values: nothing outside it is handed out.
+        self.data = file[: footer.position]
+        self.size = len(file)
+        self.time_ms = footer.time_ms
+
+    @property
+    def first(self) -> int:
+        return self.name.first
+
+    @property
+    def last(self) -> int:
+        return self.name.last
+
+    def totals(self, partition: int) -> Totals | None:
+        return self.index.totals(partition)
+
+    def check(self) -> None:
+        """Look at the whole index, once. Raises Damaged."""
+        try:
+            self.index.check()
+        except BadIndex as error:
+            raise Damaged(self.path, str(error)) from None
+
+    def extent(self, row: int) -> memoryview:
+        """A view of one extent. Raises Damaged where it would lie outside the file."""
+        index = self.index
+        position = index.positions[row]
+        end = position + index.lengths[row]
+        if end > len(self.data):
+            raise Damaged(self.path, f"an extent ends at byte {end} of {len(self.data)}")
+        return self.data[position:end]

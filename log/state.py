@@ -1,0 +1,178 @@
+"""The state: rows of small tables. A checkpoint environment, and what changed since in RAM.
+
+The journal in the segments is the truth. `apply` puts a committed change into the overlay; reads
+look there first. A checkpoint takes the overlay as it is after some commit (freeze), writes it
+with that commit's number (write, on the background thread), and forgets it (thaw). A failed write
+puts the rows back (refreeze).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import lmdb
+
+from ottla.log.errors import Damaged, LogError
+from ottla.log.options import Change, Table
+from ottla.log.segment import open_environment
+from ottla.wire.crc import crc32c
+
+#: Address space only; the file is as large as its rows.
+MAP_SIZE: Final = 1 << 36
+APPLIED: Final = b"applied"
+_CRC: Final = Struct("<I")
+_U64: Final = Struct("<Q")
+
+Rows = dict[Table, dict[bytes, bytes | None]]
+
+
+class State:
+    """Rows by (table, key); committed ones only."""
+
+    def __init__(self, path: Path, *, sync: bool) -> None:
+        """Open or make the checkpoint. Raises Damaged."""
+        self.path = path
+        try:
+            self._env = open_environment(path, MAP_SIZE, sync=sync)
+        except lmdb.Error as error:
+            raise Damaged(path, f"cannot be opened: {error}") from None
+        self._overlay: Rows = {table: {} for table in Table}
+        self._frozen: Rows | None = None
+        #: Rows in the overlay, those being written left out.
+        self.dirty = 0
+        found = self.stored(Table.META, APPLIED)
+        #: Number of the last commit whose changes are in the checkpoint.
+        self.applied = _U64.unpack(found)[0] if found is not None else 0
+
+    def close(self) -> None:
+        self._env.close()
+
+    def sync(self) -> None:
+        """Flush what was written without a flush (durability `os`)."""
+        self._env.sync(True)
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """The committed row."""
+        rows = self._overlay[table]
+        if key in rows:
+            return rows[key]
+        if self._frozen is not None:
+            rows = self._frozen[table]
+            if key in rows:
+                return rows[key]
+        return self.stored(table, key)
+
+    def stored(self, table: Table, key: bytes) -> bytes | None:
+        """The row as the checkpoint has it. Raises Damaged when it is altered."""
+        full = bytes((table,)) + key
+        try:
+            with self._env.begin() as txn:
+                found = txn.get(full)
+        except lmdb.Error as error:
+            raise Damaged(self.path, f"cannot be read: {error}") from None
+        return None if found is None else self._open_row(full, found)
+
+    def scan(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Committed rows whose key starts with `prefix`, in key order."""
+        changed: dict[bytes, bytes | None] = {}
+        for rows in (self._frozen, self._overlay):
+            if rows is not None:
+                part = rows[table]
+                changed.update((k, v) for k, v in part.items() if k.startswith(prefix))
+        merged: dict[bytes, bytes | None] = dict(self._stored_rows(table, prefix))
+        if changed:
+            merged.update(changed)
+            ordered: Iterable[tuple[bytes, bytes | None]] = sorted(merged.items())
+        else:
+            ordered = merged.items()
+        return iter([(key, value) for key, value in ordered if value is not None])
+
+    def _stored_rows(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        start = bytes((table,)) + prefix
+        try:
+            with self._env.begin() as txn, txn.cursor() as cursor:
+                if not cursor.set_range(start):
+                    return
+                for full, found in cursor:
+                    if not full.startswith(start):
+                        return
+                    yield full[1:], self._open_row(full, found)
+        except lmdb.Error as error:
+            raise Damaged(self.path, f"cannot be read: {error}") from None
+
+    def _open_row(self, full: bytes, found: bytes) -> bytes:
+        value = found[_CRC.size :]
+        if len(found) < _CRC.size or _CRC.unpack_from(found)[0] != crc32c(value, crc32c(full)):
+            raise Damaged(self.path, f"row {full.hex()} is altered")
+        return value
+
+    # ------------------------------------------------------------------------------------ writing
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Changes that are committed."""
+        overlay = self._overlay
+        for table, key, value in changes:
+            overlay[table][key] = value
+            self.dirty += 1
+
+    def freeze(self) -> Rows:
+        """The overlay as it is, to be written; reads go on through it, changes go to a new one."""
+        if self._frozen is not None:
+            raise LogError("a checkpoint is being written already")
+        self._frozen = self._overlay
+        self._overlay = {table: {} for table in Table}
+        self.dirty = 0
+        return self._frozen
+
+    def write(self, rows: Rows, applied: int) -> None:
+        """One transaction: the rows and the number of the commit they stand for. Any thread.
+
+        A partition's row that goes takes its leader epochs and producers along.
+        """
+        with self._env.begin(write=True) as txn:
+            for key, value in rows[Table.PARTITIONS].items():
+                if value is None:
+                    for table in (Table.EPOCHS, Table.PRODUCERS):
+                        _delete_prefix(txn, bytes((table,)) + key)
+            for table, part in rows.items():
+                head = bytes((table,))
+                for key, value in part.items():
+                    full = head + key
+                    if value is None:
+                        txn.delete(full)
+                    else:
+                        txn.put(full, _row(full, value))
+            full = bytes((Table.META,)) + APPLIED
+            txn.put(full, _row(full, _U64.pack(applied)))
+
+    def thaw(self, applied: int) -> None:
+        """The frozen rows are in the checkpoint."""
+        self._frozen = None
+        self.applied = applied
+
+    def refreeze(self) -> None:
+        """The frozen rows could not be written: they are the overlay's again."""
+        frozen = self._frozen
+        if frozen is None:
+            return
+        for table, rows in self._overlay.items():
+            frozen[table].update(rows)
+        self._overlay = frozen
+        self._frozen = None
+        self.dirty = sum(map(len, frozen.values()))
+
+
+def _row(full: bytes, value: bytes) -> bytes:
+    return _CRC.pack(crc32c(value, crc32c(full))) + value
+
+
+def _delete_prefix(txn: lmdb.Transaction[bytes], prefix: bytes) -> None:
+    with txn.cursor() as cursor:
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            found = cursor.delete()

@@ -1,0 +1,202 @@
+"""Committing: groups in, one LMDB transaction, an outcome out.
+
+A Committer does it on whichever thread calls it; a Writer is the thread that calls it under
+durability `fsync`. While one commit flushes, everything that is admitted queues up and becomes
+the next one. After a failure a Committer is done for: the store makes a new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+import lmdb
+
+from ottla.log.commit import ROW_SIZE, Group, Row, encode
+from ottla.log.errors import DiskFull, WriteFailed
+from ottla.log.folder import Folder
+from ottla.log.options import Change, StoreOptions
+from ottla.log.segment import PAGE, TREE_PAGES, ActiveSegment
+
+_logger = logging.getLogger(__name__)
+
+#: What a commit writes besides its batches: the pages of the tree, the header.
+_OVERHEAD = TREE_PAGES * PAGE
+
+
+class Rolled(NamedTuple):
+    old: ActiveSegment
+    new: ActiveSegment
+
+
+class Outcome(NamedTuple):
+    """One commit that is true now. Without rows and changes it was only a roll."""
+
+    number: int
+    time_ms: int
+    rows: list[Row]
+    changes: Sequence[Change]
+    groups: list[Group]
+    rolled: Rolled | None
+
+
+class CommitFailed(Exception):
+    """`poisoned`: the segment's file may hold part of the commit and is not written again."""
+
+    def __init__(self, error: WriteFailed, poisoned: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.poisoned = poisoned
+
+
+class Committer:
+    """Writes commits into the active segment, and makes the next one when it is full."""
+
+    def __init__(
+        self, folder: Folder, active: ActiveSegment, next_number: int, options: StoreOptions
+    ) -> None:
+        self._folder = folder
+        self._options = options
+        self.active = active
+        self.next_number = next_number
+        self._extents = active.index.count
+        #: Set by the loop: the segment is old enough, roll at the next commit.
+        self.roll_due = False
+
+    def commit(self, groups: list[Group]) -> Outcome:
+        """Make the groups true, in one transaction. Raises CommitFailed."""
+        options = self._options
+        merged = groups[0]
+        if len(groups) > 1:
+            merged = Group(options.large_extent_bytes)
+            for group in groups:
+                merged.merge(group)
+        number = self.next_number
+        time_ms = merged.time_ms
+        rolled = self._prepare(merged)
+        if not merged.extents and not merged.changes:
+            return Outcome(number - 1, time_ms, [], (), groups, rolled)
+        puts, rows = encode(
+            number, time_ms, merged.extents, merged.changes, options.large_extent_bytes
+        )
+        self._folder.step("commit")
+        try:
+            self.active.write(puts)
+        except (lmdb.Error, OSError) as error:
+            raise CommitFailed(self._explain(number, error, merged.size), True) from error
+        self.next_number = number + 1
+        self._extents += len(rows)
+        return Outcome(number, time_ms, rows, merged.changes, groups, rolled)
+
+    def _prepare(self, merged: Group) -> Rolled | None:
+        """See that there is room, on the disk and in the segment."""
+        options = self._options
+        extents = len(merged.extents)
+        # A value of its own fills whole pages, and an index row will be written for each extent.
+        need = merged.size + _OVERHEAD + extents * (2 * ROW_SIZE)
+        large = merged.size // options.large_extent_bytes
+        need += PAGE * min(extents, large + 1)
+        reserve = options.disk_reserve_bytes
+        if not merged.extents:
+            # Moving a log start is how room is made.
+            reserve //= 2
+        free = self._folder.free_bytes()
+        if free < need + reserve:
+            raise CommitFailed(DiskFull(self._folder.path, free, need + reserve), False)
+        active = self.active
+        empty = self.next_number == active.first
+        full = (
+            active.used + need > options.segment_bytes
+            or self._extents + extents > options.segment_extents
+        )
+        due, self.roll_due = self.roll_due, False
+        if empty or not (full or due):
+            return None
+        try:
+            new = ActiveSegment.create(self._folder, self.next_number, merged.time_ms, options)
+        except (lmdb.Error, OSError) as error:
+            raise CommitFailed(self._explain(self.next_number, error, need), False) from error
+        self.active = new
+        self._extents = 0
+        return Rolled(active, new)
+
+    def _explain(self, number: int, error: Exception, size: int) -> WriteFailed:
+        """What to tell of an error of LMDB, which reports a full disk as EIO or ENOSPC."""
+        free = self._folder.free_bytes()
+        code = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
+        if code == errno.ENOSPC or (code == errno.EIO and free < size + _OVERHEAD):
+            return DiskFull(self._folder.path, free, size + _OVERHEAD)
+        return WriteFailed(
+            f"{self.active.path}: commit {number} failed: {error} ({free} bytes free). The file is"
+            " not written again; a new segment is begun"
+        )
+
+
+class Writer:
+    """The committing thread."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        options: StoreOptions,
+        done: Callable[[Outcome], None],
+        failed: Callable[[CommitFailed], None],
+    ) -> None:
+        """`done` and `failed` are called on the thread: they hand over to the loop. After
+        `failed` the thread ends and what is still queued is the caller's to fail."""
+        self._committer = committer
+        self._max_bytes = options.max_commit_bytes
+        self._done = done
+        self._failed = failed
+        self._queue: SimpleQueue[Group | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="ottla-commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, group: Group) -> None:
+        """Commit it after everything submitted before."""
+        self._queue.put(group)
+
+    def stop(self) -> None:
+        """Finish what is queued and end; blocks."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            groups = self._next()
+            if not groups:
+                return
+            try:
+                outcome = self._committer.commit(groups)
+            except CommitFailed as failure:
+                self._failed(failure)
+                return
+            except Exception as error:
+                # A bug, but one that must not leave everybody waiting for ever.
+                _logger.exception("the committing thread failed")
+                self._failed(CommitFailed(WriteFailed(f"commit failed: {error!r}"), True))
+                return
+            self._done(outcome)
+
+    def _next(self) -> list[Group]:
+        """Wait for a group; take those that queue behind it, up to the size of a commit."""
+        group = self._queue.get()
+        if group is None:
+            return []
+        groups = [group]
+        size = group.size
+        while size < self._max_bytes:
+            try:
+                group = self._queue.get_nowait()
+            except Empty:
+                break
+            if group is None:
+                self._queue.put(None)
+                break
+            groups.append(group)
+            size += group.size
+        return groups
