@@ -1,4 +1,4 @@
-"""The benchmark's own code at sizes that measure nothing: it must run, its reports must be whole."""
+"""The benchmark's own code at sizes that measure nothing: it must run and its reports be whole."""
 
 import json
 import subprocess
