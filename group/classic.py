@@ -293,6 +293,7 @@ class Classic:
             return act
         self.rebalance.synced(group, member)
         if act is Act.STORED:
+            self.registry.renew(group, member, now)
             out.reply(call, self.rebalance.assignment_of(group, member))
             return None
         before, member.syncing = member.syncing, call
