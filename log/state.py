@@ -92,11 +92,37 @@ class State:
             ordered = merged.items()
         return iter([(key, value) for key, value in ordered if value is not None])
 
-    def _stored_rows(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def page(
+        self, table: Table, prefix: bytes, after: bytes, limit: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """About `limit` committed rows whose key starts with `prefix` and is behind `after`, in
+        key order; and the key to go on after, None at the end. For scans that give others a turn.
+        """
+        rows: dict[bytes, bytes | None] = {}
+        last: bytes | None = None
+        for key, value in self._stored_rows(table, prefix, after):
+            if len(rows) == limit:
+                last = next(reversed(rows))
+                break
+            rows[key] = value
+        for part in (self._frozen, self._overlay):
+            if part is not None:
+                rows.update(
+                    (key, value)
+                    for key, value in part[table].items()
+                    if key.startswith(prefix) and key > after and (last is None or key <= last)
+                )
+        return [(key, value) for key, value in sorted(rows.items()) if value is not None], last
+
+    def _stored_rows(
+        self, table: Table, prefix: bytes, after: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """What the checkpoint has, from the first key behind `after` on."""
         start = bytes((table,)) + prefix
+        first = max(start, bytes((table,)) + after + b"\0") if after else start
         try:
             with self._env.begin() as txn, txn.cursor() as cursor:
-                if not cursor.set_range(start):
+                if not cursor.set_range(first):
                     return
                 for full, found in cursor:
                     if not full.startswith(start):

@@ -28,6 +28,7 @@ from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
 from ottla.log.segment import ActiveSegment
 from ottla.log.tickets import Ticket, settled
+from ottla.log.timestamps import Found, find_first, find_latest, search
 from ottla.log.writer import CommitFailed, Committer, Outcome, Writer
 from ottla.wire.codecs import Buffer
 from ottla.wire.errors import Error, KafkaError
@@ -177,6 +178,13 @@ class Store:
         """Committed rows whose key starts with `prefix`, in key order; a snapshot. Raises
         Damaged."""
         return self.state.scan(table, prefix)
+
+    def page(
+        self, table: Table, prefix: bytes = b"", after: bytes = b"", limit: int = 1000
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """A scan in parts: about `limit` committed rows behind key `after`, and the key to go on
+        after, None at the end. Each part is a snapshot of its own. Raises Damaged."""
+        return self.state.page(table, prefix, after, limit)
 
     # ----------------------------------------------------------------------------------- writing
 
@@ -525,6 +533,19 @@ class Store:
     def read_cold(self, cold: Cold, done: Callable[[Read | Exception], None]) -> None:
         """`done` is called on the loop with the batches or a LogError."""
         self._readers.submit(lambda: fetch(cold), done)
+
+    def offset_for_timestamp(
+        self, partition: Partition, timestamp: int, done: Callable[[Found | Exception | None], None]
+    ) -> None:
+        """First record at or after `timestamp` (ms): `done((offset, timestamp))` on the loop, None
+        if there is none, else a LogError. May call `done` before it returns."""
+        search(find_first(self.layout, partition, timestamp), self._readers.submit, done)
+
+    def offset_of_max_timestamp(
+        self, partition: Partition, done: Callable[[Found | Exception | None], None]
+    ) -> None:
+        """The first record with the largest timestamp; None where no record has one."""
+        search(find_latest(self.layout, partition), self._readers.submit, done)
 
     # ------------------------------------------------------------------------------------ notice
 
