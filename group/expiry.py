@@ -8,7 +8,6 @@ ClassicGroup.offsetExpirationCondition, OffsetMetadataManager.cleanupExpiredOffs
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from ottla.group.members import ClassicGroup
@@ -57,13 +56,11 @@ class Expiry:
             self.timers.at(due, now + BUSY_MS)
             return
         look = self._looks.setdefault(group.group_id, _Look())
-        rows = self.rows.scan(OFFSETS, group_key(group.number), look.after) if group.number else ()
-        seen = 0
-        for key, value in islice(rows, SLICE):
-            seen += 1
-            look.after = key
+        rows, after = self._page(group.number, look.after)
+        for key, value in rows:
             self._judge(group, key, decode_offset(value), look, now, out)
-        if seen == SLICE:
+        if after is not None:
+            look.after = after
             self.timers.at(due, now)
             return
         del self._looks[group.group_id]
@@ -111,16 +108,20 @@ class Expiry:
         if not self.rows.settled(group_id):
             self.timers.at(due, now + BUSY_MS)
             return
-        after = self._sweeps.get(number, b"")
-        keys = [key for key, _ in islice(self.rows.scan(OFFSETS, group_key(number), after), SLICE)]
-        out.records.extend((OFFSETS, key, None) for key in keys)
-        if len(keys) == SLICE:
-            self._sweeps[number] = keys[-1]
+        rows, after = self._page(number, self._sweeps.get(number, b""))
+        out.records.extend((OFFSETS, key, None) for key, _ in rows)
+        if after is not None:
+            self._sweeps[number] = after
             self.timers.at(due, now)
         else:
             self._sweeps.pop(number, None)
             del self.registry.dead[number]
             out.records.append((GROUPS, group_key(number), None))
+
+    def _page(self, number: int, after: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        if not number:
+            return [], None
+        return self.rows.page(OFFSETS, group_key(number), after, SLICE)
 
     # ----------------------------------------------------------------------- deleted partitions
 

@@ -69,10 +69,15 @@ class Rows(Protocol):
 
     def get(self, table: str, key: bytes) -> bytes | None: ...
 
-    def scan(
-        self, table: str, prefix: bytes = b"", after: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that start with `prefix`, in order, from the first one behind `after`."""
+    def scan(self, table: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All rows whose key starts with `prefix`, in key order."""
+        ...
+
+    def page(
+        self, table: str, prefix: bytes, after: bytes, limit: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """The same in parts: about `limit` rows behind key `after`, and the key to go on after,
+        None at the end."""
         ...
 
     def settled(self, group_id: str) -> bool:

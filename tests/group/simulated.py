@@ -65,12 +65,15 @@ class Disk:
     def get(self, table: str, key: bytes) -> bytes | None:
         return self.tables[table].get(key)
 
-    def scan(
-        self, table: str, prefix: bytes = b"", after: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, table: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         rows = self.tables[table]
-        keys = sorted(key for key in rows if key.startswith(prefix) and key > after)
-        return iter([(key, rows[key]) for key in keys])
+        return iter([(key, rows[key]) for key in sorted(rows) if key.startswith(prefix)])
+
+    def page(
+        self, table: str, prefix: bytes, after: bytes, limit: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        rows = [row for row in self.scan(table, prefix) if row[0] > after]
+        return rows[:limit], rows[limit - 1][0] if len(rows) > limit else None
 
     def settled(self, group_id: str) -> bool:
         return not any(group_id in outcome.group_ids for outcome in self.queue)
