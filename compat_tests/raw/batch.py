@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ CONTROL = 0x20
 HEADER = struct.Struct(">qiibIhiqqqhii")  # 61 bytes, Kafka's DefaultRecordBatch
 CRC_START = 21
 
-NOW = 1_700_000_000_000  # base timestamp of a batch unless told otherwise
+# Base timestamp of a batch unless told otherwise. Not a fixed date: Kafka forgets a producer whose
+# last batch bears a timestamp older than producer.id.expiration.ms (a day).
+NOW = int(time.time() * 1000)
 
 
 @dataclass(frozen=True)

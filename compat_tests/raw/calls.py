@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from compat_tests.raw import batch
@@ -138,7 +139,7 @@ def fetch_partition(
 
 
 def fetch_fields(
-    topics: dict[str | uuid.UUID, list[dict[str, Any]]],
+    topics: Mapping[Any, list[dict[str, Any]]],
     *,
     max_wait_ms: int = 0,
     min_bytes: int = 0,
