@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from ottla.log.reading import Cold, Read, cold_ranges, read_cold
+from ottla.log.segment import SealedSegment
 
 T = TypeVar("T")
 Job = Callable[[], None]
@@ -81,15 +82,20 @@ class Readers:
 def fetch(cold: Cold) -> Read:
     """Bring the range into memory, then cut and check it. Raises LogError, OSError."""
     for segment, start, stop in cold_ranges(cold):
-        try:
-            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            # Rewritten or dropped meanwhile; its map still holds the bytes.
-            continue
-        try:
-            os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_WILLNEED)
-            for at in range(start, stop, _CHUNK):
-                os.pread(fd, min(_CHUNK, stop - at), at)
-        finally:
-            os.close(fd)
+        bring_in(segment, start, stop)
     return read_cold(cold)
+
+
+def bring_in(segment: SealedSegment, start: int, stop: int) -> None:
+    """Have these bytes of the file in the page cache. Raises OSError."""
+    try:
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # Rewritten or dropped meanwhile; its map still holds the bytes.
+        return
+    try:
+        os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_WILLNEED)
+        for at in range(start, stop, _CHUNK):
+            os.pread(fd, min(_CHUNK, stop - at), at)
+    finally:
+        os.close(fd)
