@@ -112,6 +112,8 @@ def checked(
 def _checked_topic(
     topics: Topics, config: ServerConfig, name: str, own: Mapping[str, str]
 ) -> dict[str, str]:
+    if not name:
+        raise KafkaError(Error.INVALID_REQUEST, "topics have no settings in common: name one")
     check_name(name)
     try:
         settings = check_own(config, own)

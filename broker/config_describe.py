@@ -6,6 +6,7 @@ Source of the shapes: Kafka's ConfigHelper.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import dropwhile
 from typing import NamedTuple
 
 from ottla.broker.config import ServerConfig, Setting, Source
@@ -110,13 +111,30 @@ def _broker_entry(config: ServerConfig, key: Key) -> Entry:
 
 
 def _broker_synonyms(config: ServerConfig, name: str) -> list[Setting]:
-    return config.settings(_SYNONYMS.get(name, (name,)))
+    """What the layers say of a key and its synonyms; what a synonym says before the key itself has
+    been named is left out, as in Kafka (it hides log.retention.hours from log.retention.ms)."""
+    found = config.settings(_SYNONYMS.get(name, (name,)))
+    return list(dropwhile(lambda setting: setting.name != name, found))
 
 
-def fixed_entries(scope_keys: Mapping[str, Key]) -> list[Entry]:
-    """Settings of a resource that has only Kafka's defaults here: groups, client metrics."""
+def group_entries(config: ServerConfig) -> list[Entry]:
+    """Settings of a group: the broker's, for none can be set of a group yet."""
+    return [_group_entry(config, key) for key in keys("group").values() if not key.internal]
+
+
+def _group_entry(config: ServerConfig, key: Key) -> Entry:
+    if key.synonyms:
+        name = key.synonyms[0].name
+        synonyms, value = _broker_synonyms(config, name), config.text(name)
+    else:
+        value = key.default or ""
+        synonyms = [Setting(key.name, value, Source.DEFAULT)]
+    return Entry(key, value, synonyms[0].source, True, synonyms, _NO_EFFECT)
+
+
+def client_metrics_entries() -> list[Entry]:
+    """Settings of a client metrics subscription: Kafka's defaults, for there are none here."""
     return [
         Entry(key, key.default, Source.DEFAULT, True, [], _NO_EFFECT)
-        for key in scope_keys.values()
-        if not key.internal
+        for key in keys("metrics").values()
     ]

@@ -28,13 +28,13 @@ def read_file(path: Path) -> dict[str, str]:
     return parse_toml(text, path) if path.suffix == ".toml" else parse_properties(text)
 
 
-def parse_overrides(pairs: Iterable[str]) -> dict[str, str]:
-    """`key=value` arguments. Raises ConfigError for one without "="."""
+def parse_overrides(pairs: Iterable[str], option: str = "--override") -> dict[str, str]:
+    """`key=value` arguments of `option`. Raises ConfigError for one without "="."""
     settings = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
-            raise ConfigError("--override", pair, "must be key=value")
+            raise ConfigError(option, pair, "must be key=value")
         settings[key.strip()] = value.strip()
     return settings
 

@@ -28,7 +28,10 @@ class ConfigError(ValueError):
 
 
 def parse(name: str, kind: KeyType, text: str) -> Value:
-    """The value of `text` as Kafka reads it: trimmed, lists split at commas. Raises ConfigError."""
+    """The value of `text` as Kafka reads it: trimmed; lists split at commas, without repeats.
+
+    Raises ConfigError.
+    """
     text = text.strip()
     if kind in _BOUNDS:
         return _whole(name, kind, text)
@@ -42,7 +45,8 @@ def parse(name: str, kind: KeyType, text: str) -> Value:
         except ValueError:
             raise ConfigError(name, text, "must be a number") from None
     if kind == "list":
-        return tuple(part.strip() for part in text.split(",")) if text else ()
+        parts = (part.strip() for part in text.split(","))
+        return tuple(dict.fromkeys(parts)) if text else ()
     return text
 
 
@@ -104,8 +108,6 @@ def _one_of(
     if any(fold(word) not in allowed for word in words):
         what = "a list of" if isinstance(value, tuple) else "one of"
         raise ConfigError(name, text, f"must be {what} {', '.join(allowed)}")
-    if len(set(words)) != len(words):
-        raise ConfigError(name, text, "names a value twice")
 
 
 def _check_nonempty(name: str, _: str, value: object, text: str) -> None:

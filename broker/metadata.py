@@ -31,6 +31,9 @@ from ottla.wire.errors import Error, KafkaError
 MAX_NAME = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 INTERNAL = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+"""What Kafka keeps in topics of its own; here they are no topics, and never made by accident."""
+RESERVED = "__cluster_metadata"
+"""Kafka's own log of topics and settings: no topic may have its name."""
 
 
 class ResourceType(IntEnum):
@@ -130,9 +133,11 @@ class Topics:
         return self._admitted.get(name)
 
     def check_new_name(self, name: str) -> None:
-        """Raises KafkaError INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS, both by what has been
-        admitted."""
+        """Raises KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS (by what has been
+        admitted) or INVALID_REQUEST."""
         check_name(name)
+        if name == RESERVED:
+            raise KafkaError(Error.INVALID_REQUEST, f"{name} cannot be made")
         if name in self._admitted:
             raise KafkaError(Error.TOPIC_ALREADY_EXISTS, f"topic '{name}' already exists")
         twin = self._collisions.get(_collision_key(name))
@@ -202,7 +207,8 @@ class Topics:
         ticket = self._change(changes, lambda: self._hide(gone))
         for topic in gone:
             del self._admitted[topic.name]
-            self._collisions.pop(_collision_key(topic.name), None)
+            if self._collisions.get(_collision_key(topic.name)) == topic.name:
+                del self._collisions[_collision_key(topic.name)]
             self._own.pop((ResourceType.TOPIC, topic.name), None)
         return ticket
 

@@ -85,7 +85,7 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
     """What the log has to know of the topic."""
     return PartitionSettings(
         retention_ms=config.retention_ms,
-        retention_bytes=config.retention_bytes,
+        retention_bytes=max(config.retention_bytes, -1),
         delete=config.expires,
         compact=config.compacted,
     )

@@ -23,7 +23,7 @@ def handle(ctx: Context, request: DeleteTopicsRequest) -> Parked:
         error = Error.INVALID_REQUEST if before else Error.TOPIC_DELETION_DISABLED
         raise KafkaError(error, "delete.topic.enable is false")
     repeats = Counter((state.name, state.topic_id) for state in _states(request))
-    doomed: dict[bytes, str] = {}
+    doomed: dict[bytes, DeletableTopicResult] = {}
     results = []
     for name, topic_id in repeats:
         result = DeletableTopicResult(name=name, topic_id=topic_id)
@@ -32,16 +32,15 @@ def handle(ctx: Context, request: DeleteTopicsRequest) -> Parked:
             if repeats[name, topic_id] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
             topic = _find(ctx, name, topic_id)
-            if topic.topic_id in doomed:
-                raise KafkaError(
-                    Error.INVALID_REQUEST, "the request names this topic by name and by id"
-                )
-            doomed[topic.topic_id] = topic.name
             result.name, result.topic_id = topic.name, topic.topic_id
+            other = doomed.setdefault(topic.topic_id, result)
+            if other is not result:
+                raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
         except KafkaError as error:
             result.error_code, result.error_message = error.error, error.message
     topics = ctx.broker.topics
-    ticket = topics.delete(doomed.values()) if doomed else topics.settled()
+    names = [result.name for result in doomed.values() if result.name is not None]
+    ticket = topics.delete(names) if names else topics.settled()
     return ctx.after(ticket, lambda _: DeleteTopicsResponse(responses=results))
 
 

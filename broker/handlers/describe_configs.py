@@ -1,6 +1,6 @@
 """DescribeConfigs v1-4: settings of topics, the broker, its loggers, groups and client metrics.
 
-v1 synonyms and sources; v3 types and documentation; v4 flexible. Null keys mean all.
+v1 synonyms and sources; v3 types and documentation; v4 flexible. No keys, or null, mean all.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from ottla.broker.config import Source
 from ottla.broker.config_describe import (
     Entry,
     broker_entries,
+    client_metrics_entries,
     cluster_entries,
-    fixed_entries,
+    group_entries,
     topic_entries,
 )
-from ottla.broker.config_keys import Scope, keys
 from ottla.broker.context import Api, Broker, Context
 from ottla.broker.loggers import loggers
 from ottla.broker.metadata import ResourceType, check_name
@@ -40,15 +40,14 @@ def _described(
     result = DescribeConfigsResult(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        error_message=None,
     )
     try:
         configs = _configs(broker, request, resource)
     except KafkaError as error:
-        result.error_code, result.error_message = error.error, error.message
+        result.error_code, result.error_message = error.error, error.message or ""
     else:
         asked = resource.configuration_keys
-        result.configs = [entry for entry in configs if asked is None or entry.name in asked]
+        result.configs = [entry for entry in configs if not asked or entry.name in asked]
     return result
 
 
@@ -74,17 +73,12 @@ def _entries(broker: Broker, kind: int, name: str) -> list[Entry]:
             return cluster_entries(broker.config)
         check_node(broker, name)
         return broker_entries(broker.config)
-    if kind in _FIXED:
+    if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not name:
             raise KafkaError(Error.INVALID_REQUEST, "the resource needs a name")
-        return fixed_entries(keys(_FIXED[kind]))
+        grouped = kind == ResourceType.GROUP
+        return group_entries(broker.config) if grouped else client_metrics_entries()
     raise KafkaError(Error.INVALID_REQUEST, f"resource type {kind} has no settings")
-
-
-_FIXED: dict[int, Scope] = {
-    ResourceType.GROUP: "group",
-    ResourceType.CLIENT_METRICS: "metrics",
-}
 
 
 def check_node(broker: Broker, name: str) -> None:

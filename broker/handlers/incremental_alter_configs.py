@@ -6,7 +6,7 @@ from __future__ import annotations
 from ottla.broker.config_alter import Op, Step, altered, check_steps, checked, repeated
 from ottla.broker.context import Api, Broker, Context, Parked
 from ottla.broker.handlers.describe_configs import check_node
-from ottla.broker.loggers import LEVELS, ROOT, set_level, unset_level
+from ottla.broker.loggers import LEVELS, ROOT, loggers, set_level, unset_level
 from ottla.broker.metadata import ResourceType
 from ottla.wire.api.incremental_alter_configs import (
     AlterConfigsResource,
@@ -70,7 +70,10 @@ def _kind(number: int) -> ResourceType:
 
 def _alter_loggers(broker: Broker, name: str, steps: list[Step], validate_only: bool) -> None:
     check_node(broker, name)
+    known = loggers()
     for step in steps:
+        if step.name not in known:
+            raise KafkaError(Error.INVALID_CONFIG, f"there is no logger {step.name}")
         if step.op not in (Op.SET, Op.DELETE):
             raise KafkaError(Error.INVALID_REQUEST, f"{step.name}: a log level is no list")
         if step.op == Op.SET and step.value not in LEVELS:

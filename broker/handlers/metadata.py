@@ -98,11 +98,8 @@ def _by_name(ctx: Context, request: MetadataRequest, name: str) -> MetadataRespo
     error = Error.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
-        if name not in INTERNAL:
-            ctx.broker.topics.check_new_name(name)
     except KafkaError as refused:
-        if refused.error is Error.INVALID_TOPIC_EXCEPTION:
-            error = refused.error
+        error = refused.error
     return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL)
 
 

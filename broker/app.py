@@ -1,0 +1,251 @@
+"""`ottla serve`: puts the broker together, runs it, takes it down.
+
+The only place that knows of processes and signals. Exit status: 0 after a stop, 1 when the broker
+could not start or run, 2 when a setting is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import errno
+import gc
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ottla.broker.clock import SystemClock
+from ottla.broker.config import ServerConfig, load
+from ottla.broker.config_files import parse_overrides, read_file
+from ottla.broker.config_values import ConfigError
+from ottla.broker.context import Broker
+from ottla.broker.dispatch import load_apis
+from ottla.broker.listeners import Listener
+from ottla.broker.machine import boot_id
+from ottla.broker.metadata import Topics
+from ottla.broker.metadata_rows import CLUSTER_ID, NODE_ID
+from ottla.broker.server import Server
+from ottla.broker.sessions import FetchSessions
+from ottla.broker.timers import Timers
+from ottla.broker.waiters import Waiters
+from ottla.log.errors import LogError
+from ottla.log.options import Change, StoreOptions, Table
+from ottla.log.producer_ids import KEY as NEXT_PRODUCER_ID
+from ottla.log.producer_ids import ProducerIds
+from ottla.log.store import Store
+
+_logger = logging.getLogger(__name__)
+
+STOPPED, FAILED, WRONG_SETTING = 0, 1, 2
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Run the broker that the command line describes until it is told to stop."""
+    logging.basicConfig(
+        level=args.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        config, notices = load(settings(args))
+    except ConfigError as error:
+        return _refuse(error, WRONG_SETTING)
+    for notice in notices:
+        print(f"ottla: {notice}", file=sys.stderr)
+    loop = _new_loop()
+    try:
+        loop.run_until_complete(_run(config, loop))
+    except ConfigError as error:
+        return _refuse(error, WRONG_SETTING)
+    except LogError as error:
+        return _refuse(error, FAILED)
+    except OSError as error:
+        return _refuse(_explained(error), FAILED)
+    finally:
+        loop.close()
+    return STOPPED
+
+
+def settings(args: argparse.Namespace) -> dict[str, str]:
+    """All settings of a command line, the more particular winning: the file, --override, options.
+
+    Raises ConfigError.
+    """
+    given = read_file(Path(args.file)) if args.file else {}
+    given |= parse_overrides(args.override)
+    if args.data_dir is not None:
+        given["log.dirs"] = args.data_dir
+    if args.durability is not None:
+        given["ottla.durability"] = args.durability
+    if args.port is not None:
+        given |= _with_port(given, args.port)
+    return given
+
+
+def _with_port(given: Mapping[str, str], port: int) -> dict[str, str]:
+    """The first listener with another port, and what clients are told of it."""
+    first, *others = ServerConfig({key: given[key] for key in given if "listener" in key}).listeners
+    if others:
+        raise ConfigError("--port", port, "there are several listeners: set listeners instead")
+    moved = {"listeners": str(first._replace(port=port))}
+    if "advertised.listeners" in given:
+        told = first._replace(host=first.advertised_host, port=port)
+        moved["advertised.listeners"] = str(told)
+    return moved
+
+
+async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
+    stop = asyncio.Event()
+    _on_signals(loop, stop)
+    clock = SystemClock()
+    store = Store.open(
+        config.data_dir,
+        options=StoreOptions(
+            durability="os" if config.ottla_durability == "os" else "fsync",
+            max_request_bytes=config.socket_request_max_bytes,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+        ),
+        now_ms=clock.wall_ms(),
+        boot_id=boot_id(),
+        post=loop.call_soon_threadsafe,
+    )
+    try:
+        await _identify(store, config)
+        broker = _assemble(store, config, clock)
+        server = Server(broker, loop)
+        await server.start()
+        gc.freeze()  # what a start makes lives as long as the process: not worth looking at again
+        _announce(broker)
+        await stop.wait()
+        await server.stop()
+    finally:
+        store.close()
+
+
+async def _identify(store: Store, config: ServerConfig) -> None:
+    """Hold the node's and cluster's ids against the folder's, or write them into a new one.
+
+    Raises ConfigError when they are others than the folder was made with: its offsets and groups
+    belong to that node of that cluster.
+    """
+    wanted = {NODE_ID: str(config.node_id), CLUSTER_ID: config.ottla_cluster_id}
+    changes = []
+    for key, value in wanted.items():
+        kept = store.get(Table.CLUSTER, key)
+        if kept is None:
+            changes.append(Change(Table.CLUSTER, key, (value or _new_cluster_id()).encode()))
+        elif value is not None and value != kept.decode():
+            name = "node.id" if key == NODE_ID else "ottla.cluster.id"
+            raise ConfigError(
+                name,
+                value,
+                f"{config.data_dir} was made with {kept.decode()}; use that, or another log.dirs",
+            )
+    if changes:
+        done = asyncio.get_running_loop().create_future()
+        ticket = store.change(changes)
+        ticket.then(lambda _: done.set_result(None))
+        store.flush()
+        await done
+        if ticket.error is not None:
+            raise ticket.error
+
+
+def _new_cluster_id() -> str:
+    """Sixteen random bytes in the spelling of Kafka's Uuid."""
+    return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+
+
+def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:
+    cluster_id = store.get(Table.CLUSTER, CLUSTER_ID)
+    assert cluster_id is not None
+    producer_ids = ProducerIds(store.get(Table.CLUSTER, NEXT_PRODUCER_ID), store.change)
+    store.on_reset(lambda _: producer_ids.reset(store.get(Table.CLUSTER, NEXT_PRODUCER_ID)))
+    timers = Timers(clock)
+    return Broker(
+        node_id=config.node_id,
+        cluster_id=cluster_id.decode(),
+        config=config,
+        store=store,
+        topics=Topics(store, config),
+        clock=clock,
+        timers=timers,
+        waiters=Waiters(timers),
+        sessions=FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            lambda: secrets.randbelow((1 << 31) - 1) + 1,
+        ),
+        producer_ids=producer_ids,
+        apis=load_apis(),
+    )
+
+
+def _announce(broker: Broker) -> None:
+    """One line, for people and for scripts that wait for it and read the port from it."""
+    took = time.time() - _process_start()
+    places = " ".join(_place(listener) for listener in broker.listeners.values())
+    print(
+        f"ottla ready {places} data {broker.config.data_dir.absolute()}"
+        f" durability {broker.config.ottla_durability} in {took:.2f} s",
+        flush=True,
+    )
+
+
+def _place(listener: Listener) -> str:
+    return str(listener if listener.host else listener._replace(host=listener.advertised_host))
+
+
+def _process_start() -> float:
+    """When the process began, as a time of day; now, where the system does not say."""
+    try:
+        after_boot = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return (
+            time.time()
+            - time.clock_gettime(time.CLOCK_BOOTTIME)
+            + after_boot / os.sysconf("SC_CLK_TCK")
+        )
+    except (OSError, AttributeError):
+        return _imported
+
+
+_imported = time.time()
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """The first signal stops in good order, the second one at once."""
+
+    def stopping() -> None:
+        if stop.is_set():
+            os._exit(FAILED)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not to be had on every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _explained(error: OSError) -> str:
+    """What went wrong and what to change."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{error.strerror}: choose another port with --port or listeners"
+    if error.errno in (errno.EACCES, errno.EADDRNOTAVAIL):
+        return f"{error.strerror or error}: set listeners or log.dirs to what this user may use"
+    return str(error)
+
+
+def _refuse(error: object, status: int) -> int:
+    print(f"ottla: {error}", file=sys.stderr)
+    return status
