@@ -218,6 +218,8 @@ class _Opening:
                 number, slot = KEY.unpack(key)
                 if number <= self._applied:
                     continue
+                if number > segment.last:
+                    break  # it failed, and the next segment begins with its number
                 if slot == 0:
                     if commit is not None:
                         self._replay(commit, file, slots)

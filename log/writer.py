@@ -83,9 +83,10 @@ class Committer:
         puts, rows = encode(
             number, time_ms, merged.extents, merged.changes, options.large_extent_bytes
         )
-        self._folder.step("commit")
         try:
+            self._folder.step("commit: write")
             self.active.write(puts)
+            self._folder.step("commit: written")
         except (lmdb.Error, OSError) as error:
             raise CommitFailed(self._explain(number, error, merged.size), True) from error
         self.next_number = number + 1
