@@ -20,7 +20,7 @@ its window closes and the client waits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, Protocol
 
@@ -65,7 +65,7 @@ class Slot:
         #: What it counts for in the budget, in bytes.
         self.size = size
         #: Called when the connection goes before the answer came: release what the request holds.
-        self.on_lost: _Action | None = None
+        self.on_lost: Callable[[], None] | None = None
 
     @property
     def filled(self) -> bool:
@@ -89,10 +89,6 @@ class Slot:
             self._buffers = ()
             if self.on_lost is not None:
                 self.on_lost()
-
-
-class _Action(Protocol):
-    def __call__(self) -> None: ...
 
 
 class Connection:
@@ -157,6 +153,9 @@ class Connection:
         large = self._large
         if large is None:
             return self._host.scratch
+        if self._large_got == len(large):
+            # Not in buffer_updated: the event loop still holds the buffer then.
+            large.extend(bytes(min(self._large_size + PREFIX - len(large), len(large))))
         return memoryview(large)[self._large_got :]
 
     def buffer_updated(self, count: int) -> None:
@@ -175,7 +174,7 @@ class Connection:
         """All of `data` has arrived: for tests and for whoever has no buffers to lend."""
         view = memoryview(data)
         while view and self.closed is None:
-            with self.get_buffer() as room:
+            with memoryview(self.get_buffer()) as room:
                 count = min(len(room), len(view))
                 room[:count] = view[:count]
             self.buffer_updated(count)
@@ -225,11 +224,7 @@ class Connection:
 
     def _large_updated(self, large: bytearray, count: int) -> None:
         self._large_got += count
-        if self._large_got < len(large):
-            return
-        missing = self._large_size + PREFIX - len(large)
-        if missing:
-            large.extend(bytes(min(missing, len(large))))
+        if self._large_got < self._large_size + PREFIX:
             return
         self._large = None
         self._host.budget.give(self._large_size)

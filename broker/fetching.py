@@ -18,7 +18,7 @@ from ottla.broker.sessions import Fetch, Wanted
 from ottla.broker.waiters import Waiter
 from ottla.log.errors import LogError
 from ottla.log.partition import Partition
-from ottla.log.store import Cold, Read
+from ottla.log.reading import Cold, Read
 from ottla.wire.api.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,

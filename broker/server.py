@@ -21,6 +21,10 @@ from ottla.broker.context import Broker
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.limits import Budget, Limits
 from ottla.broker.listeners import Listener
+from ottla.log.errors import LogError
+from ottla.log.options import Table
+from ottla.log.producer_ids import KEY as NEXT_PRODUCER_ID
+from ottla.log.store import Committed
 from ottla.wire.primitives import Buffer
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +133,7 @@ class Server:
         self.peers: set[Peer] = set()
         self.per_host: Counter[str] = Counter()
         self._loop = loop
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.Server] = []
         self._dirty: list[Connection] = []
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -139,6 +143,10 @@ class Server:
         #: Whoever waits for a condition, asked at the end of every turn (stop).
         self._awaited: tuple[Callable[[], bool], asyncio.Future[None]] | None = None
         broker.timers.on_nearer(self._arm)
+        broker.store.listen(self._committed)
+        broker.store.on_reset(self._forgotten)
+        broker.topics.on_change(self._topics_changed)
+        self._topics = len(broker.topics)
 
     # -- listening --------------------------------------------------------------------------------
 
@@ -152,7 +160,7 @@ class Server:
             self.broker.listeners[listener.name] = listener.opened(port)
         self._tick()
 
-    async def _listen(self, listener: Listener, backlog: int) -> asyncio.AbstractServer:
+    async def _listen(self, listener: Listener, backlog: int) -> asyncio.Server:
         """Sockets are made here, so that receive buffers are set before a client can connect and
         the window can be agreed upon."""
         config = self.broker.config
@@ -281,6 +289,33 @@ class Server:
             assert peer.connection.closed is not None
             self.complaints.about(peer.connection.client_host, peer.connection.closed)
             transport.close()
+
+    # -- what the log tells ------------------------------------------------------------------------
+
+    def _committed(self, committed: Committed) -> None:
+        """A commit is true, and who waited for it has been answered: wake the long polls."""
+        if committed.partitions:
+            self.broker.waiters.moved(committed.partitions)
+        self.schedule()  # whoever was called may have admitted something
+
+    def _forgotten(self, error: LogError) -> None:
+        """What was admitted is not true and never will be."""
+        broker = self.broker
+        broker.producer_ids.reset(broker.store.get(Table.CLUSTER, NEXT_PRODUCER_ID))
+        self.schedule()
+
+    def _topics_changed(self) -> None:
+        """A fetch that waits for a deleted topic is answered at once."""
+        before, self._topics = self._topics, len(self.broker.topics)
+        if self._topics < before:
+            self.broker.waiters.gone(self._exists)
+
+    def _exists(self, number: int) -> bool:
+        try:
+            self.broker.store.partition(number)
+        except KeyError:
+            return False
+        return True
 
     # -- time -------------------------------------------------------------------------------------
 

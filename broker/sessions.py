@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from random import randrange
 from typing import Final, TypeAlias
 
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, PartitionData
@@ -32,6 +33,10 @@ EVICTION_MS: Final = 120_000
 
 #: A partition as a request names it: topic id (13+) or name, and index.
 Key: TypeAlias = tuple[bytes | str, int]
+
+
+def _random_number() -> int:
+    return randrange(1, _LAST_EPOCH)
 
 
 class Wanted:
@@ -135,7 +140,7 @@ class Fetch:
 class FetchSessions:
     """All sessions of the broker, those used longest ago first."""
 
-    def __init__(self, slots: int, new_number: Callable[[], int]) -> None:
+    def __init__(self, slots: int, new_number: Callable[[], int] = _random_number) -> None:
         """`new_number`: a random number from 1 to 2**31 - 1."""
         self.slots = slots
         self.evicted = 0

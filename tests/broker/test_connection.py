@@ -1,0 +1,399 @@
+"""Connections without sockets: framing, order, bounds."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.connection import OWN_BUFFER_FROM, Connection, Slot
+from ottla.broker.limits import Budget, Limits
+from ottla.wire.primitives import Buffer
+
+PRODUCE, FETCH, METADATA = 0, 1, 3
+
+
+def request(key: int, number: int, padding: int = 0) -> bytes:
+    body = struct.pack(">hhi", key, 0, number) + bytes(padding)
+    return struct.pack(">i", len(body)) + body
+
+
+class Handled:
+    """One request as the host saw it."""
+
+    def __init__(self, frame: Buffer) -> None:
+        size, self.key, _, self.number = struct.unpack_from(">ihhi", frame)
+        assert size == len(frame) - 4
+        self.frame = bytes(frame)
+        self.slot: Slot | None = None
+
+    def answer(self) -> None:
+        assert self.slot is not None
+        self.slot.fill([struct.pack(">i", self.number)])
+
+
+class FakeHost:
+    """Parks Produce and Fetch, answers the rest at once with the request's number."""
+
+    def __init__(self, limits: Limits | None = None, budget: int = 1 << 30) -> None:
+        self.limits = limits or Limits()
+        self.budget = Budget(budget)
+        self.scratch = memoryview(bytearray(64 * 1024))
+        self.ahead = frozenset((PRODUCE,))
+        self.handled: list[Handled] = []
+        self.touches = 0
+        self.instead: Callable[[Connection, Handled], None] | None = None
+
+    def connection(self) -> Connection:
+        return Connection(self, "L", "client")
+
+    def handle(self, connection: Connection, frame: Buffer) -> None:
+        handled = Handled(frame)
+        self.handled.append(handled)
+        if self.instead is not None:
+            self.instead(connection, handled)
+        elif handled.key in (PRODUCE, FETCH):
+            handled.slot = connection.park(ahead=handled.key == PRODUCE)
+        else:
+            connection.answer([struct.pack(">i", handled.number)])
+
+    def touched(self, connection: Connection) -> None:
+        self.touches += 1
+
+    @property
+    def numbers(self) -> list[int]:
+        return [handled.number for handled in self.handled]
+
+    def __getitem__(self, number: int) -> Handled:
+        return next(handled for handled in self.handled if handled.number == number)
+
+
+def sent(connection: Connection) -> list[int]:
+    data = b"".join(connection.take_output())
+    return [number for (number,) in struct.iter_unpack(">i", data)]
+
+
+def turn(connection: Connection) -> list[int]:
+    connection.run()
+    return sent(connection)
+
+
+# ------------------------------------------------------------------------------------------ frames
+
+
+@given(st.lists(st.integers(0, 70_000), max_size=8), st.data())
+def test_frames_however_the_bytes_are_cut(paddings: list[int], data: st.DataObject) -> None:
+    host = FakeHost()
+    connection = host.connection()
+    wire = b"".join(request(METADATA, n, padding) for n, padding in enumerate(paddings))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=10)))
+    for start, stop in zip([0, *cuts], [*cuts, len(wire)], strict=True):
+        connection.feed(wire[start:stop])
+    assert [h.frame for h in host.handled] == [
+        request(METADATA, n, padding) for n, padding in enumerate(paddings)
+    ]
+    assert host.budget.used == 0
+    assert sent(connection) == list(range(len(paddings)))
+
+
+def test_a_frame_byte_by_byte() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    for byte in request(METADATA, 7, 100):
+        assert host.handled == []
+        connection.feed(bytes((byte,)))
+    assert host.numbers == [7]
+
+
+def test_small_frames_stay_writable_for_the_log() -> None:
+    seen: list[Buffer] = []
+    host = FakeHost()
+    host.handle = lambda connection, frame: seen.append(frame)  # type: ignore[method-assign]
+    connection = host.connection()
+    connection.feed(request(METADATA, 1) + request(METADATA, 2, OWN_BUFFER_FROM * 4))
+    assert [memoryview(frame).readonly for frame in seen] == [False, False]
+
+
+def test_a_large_frame_is_received_where_it_stays() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    wire = request(METADATA, 1, 200_000)
+    connection.feed(wire[:100])
+    assert connection.get_buffer() is not host.scratch
+    assert len(connection.get_buffer()) == len(wire) - 100
+    connection.feed(wire[100:] + request(METADATA, 2))
+    assert host.numbers == [1, 2]
+    assert connection.get_buffer() is host.scratch
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_a_size_out_of_range_closes_before_memory_is_taken(size: int) -> None:
+    host = FakeHost(Limits(max_frame_bytes=1000))
+    connection = host.connection()
+    connection.feed(request(METADATA, 1) + struct.pack(">i", size) + b"more")
+    assert host.numbers == [1]
+    assert connection.closed is not None
+    assert host.budget.peak == 0
+    connection.feed(request(METADATA, 2))
+    assert host.numbers == [1], "nothing is taken in after that"
+
+
+def test_a_bad_size_waits_for_the_answers_before_it() -> None:
+    host = FakeHost(Limits(max_frame_bytes=1000))
+    connection = host.connection()
+    connection.feed(request(PRODUCE, 1) + struct.pack(">i", -1))
+    assert connection.closed is None
+    host[1].answer()
+    assert connection.closed is not None
+    assert sent(connection) == [1]
+
+
+def test_a_claimed_size_costs_nothing_once_memory_is_short() -> None:
+    host = FakeHost(budget=40_000_000)
+    plenty, cautious = host.connection(), host.connection()
+    plenty.feed(request(METADATA, 1, 15_000_000)[:10])
+    assert len(plenty.get_buffer()) > 14_000_000
+    cautious.feed(struct.pack(">i", 20_000_000) + bytes(10))
+    assert len(cautious.get_buffer()) < 2 * OWN_BUFFER_FROM
+    cautious.feed(bytes(100_000))
+    assert len(cautious.get_buffer()) < 300_000
+    body = request(METADATA, 2, 20_000_000 - 8)
+    other = host.connection()
+    other.feed(body[:50])  # no room for a third one
+    assert other.wants_read is False
+
+
+# ------------------------------------------------------------------------------------------- order
+
+
+def test_produce_may_start_behind_produce_and_answers_keep_their_order() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    connection.feed(b"".join(request(PRODUCE, n) for n in range(4)))
+    assert host.numbers == [0, 1, 2, 3]
+    host[1].answer()
+    host[3].answer()
+    assert turn(connection) == []
+    host[0].answer()
+    assert turn(connection) == [0, 1]
+    host[2].answer()
+    assert turn(connection) == [2, 3]
+
+
+def test_a_request_answered_at_once_waits_for_those_before_it() -> None:
+    host = FakeHost()
+    host.ahead = frozenset((PRODUCE, METADATA))
+    connection = host.connection()
+    connection.feed(request(PRODUCE, 0) + request(METADATA, 1))
+    assert host.numbers == [0, 1]
+    assert turn(connection) == []
+    host[0].answer()
+    assert turn(connection) == [0, 1]
+
+
+def test_fetch_behind_produce_starts_when_it_can_see_the_records() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    connection.feed(request(PRODUCE, 0) + request(PRODUCE, 1) + request(FETCH, 2))
+    assert host.numbers == [0, 1]
+    host[0].answer()
+    assert turn(connection) == [0]
+    assert host.numbers == [0, 1], "one produce is not answered yet"
+    host[1].answer()
+    turn(connection)
+    assert host.numbers == [0, 1, 2]
+
+
+def test_nothing_passes_a_long_poll() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    connection.feed(request(FETCH, 0) + request(PRODUCE, 1) + request(METADATA, 2))
+    assert host.numbers == [0]
+    assert connection.wants_read is False, "what was read is enough to wait with"
+    host[0].answer()
+    turn(connection)
+    assert host.numbers == [0, 1]
+    host[1].answer()
+    assert turn(connection) == [1, 2]
+    assert connection.wants_read is True
+
+
+def test_a_request_without_an_answer_keeps_its_place() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    connection.feed(request(PRODUCE, 0) + request(METADATA, 1))
+    slot = host[0].slot
+    assert slot is not None
+    slot.fill(())
+    assert turn(connection) == [1]
+
+
+def test_an_error_without_an_answer_closes_when_its_turn_comes() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    connection.feed(request(PRODUCE, 0) + request(PRODUCE, 1) + request(PRODUCE, 2))
+    slot = host[1].slot
+    assert slot is not None
+    slot.close("acks=0")
+    assert connection.closed is None
+    host[0].answer()
+    assert connection.closed == "acks=0"
+    assert sent(connection) == [0]
+    assert host[2].slot is not None
+    assert host[2].slot.filled, "nobody waits for its answer"
+    host[2].answer()
+    assert sent(connection) == []
+
+
+@given(
+    st.lists(st.sampled_from((PRODUCE, FETCH, METADATA)), max_size=30),
+    st.lists(st.integers(0, 10), max_size=60),
+    st.integers(1, 4),
+)
+def test_order_is_that_of_one_request_at_a_time(
+    keys: list[int], choices: list[int], max_parked: int
+) -> None:
+    """Whatever is answered when: answers leave in order, and all that is not Produce starts only
+    when everything before it is answered."""
+    host = FakeHost(Limits(max_parked=max_parked, max_turn=3))
+    connection = host.connection()
+
+    def check(connection: Connection, handled: Handled) -> None:
+        waiting = [h for h in host.handled[:-1] if h.slot is not None and not h.slot.filled]
+        assert len(waiting) < max_parked
+        if handled.key != PRODUCE:
+            assert not waiting
+        assert all(h.key == PRODUCE for h in waiting)
+        if handled.key == METADATA:
+            connection.answer([struct.pack(">i", handled.number)])
+        else:
+            handled.slot = connection.park(ahead=handled.key == PRODUCE)
+
+    host.instead = check
+    connection.feed(b"".join(request(key, n) for n, key in enumerate(keys)))
+    out = turn(connection)
+    for choice in choices:
+        waiting = [h for h in host.handled if h.slot is not None and not h.slot.filled]
+        if waiting:
+            waiting[choice % len(waiting)].answer()
+        out += turn(connection)
+    while connection.unanswered or not connection.idle:
+        for handled in host.handled:
+            if handled.slot is not None:
+                handled.answer()
+        out += turn(connection)
+    assert out == list(range(len(keys)))
+    assert host.budget.used == 0
+
+
+# ------------------------------------------------------------------------------------------ bounds
+
+
+def test_no_more_than_max_parked_wait_for_their_answer() -> None:
+    host = FakeHost(Limits(max_parked=2))
+    connection = host.connection()
+    connection.feed(b"".join(request(PRODUCE, n) for n in range(5)))
+    assert host.numbers == [0, 1]
+    assert connection.wants_read is False
+    host[0].answer()
+    turn(connection)
+    assert host.numbers == [0, 1, 2]
+
+
+def test_one_client_does_not_hold_up_a_turn() -> None:
+    host = FakeHost(Limits(max_turn=3))
+    connection = host.connection()
+    connection.feed(b"".join(request(METADATA, n) for n in range(8)))
+    assert host.numbers == [0, 1, 2]
+    assert connection.wants_read is False
+    assert turn(connection) == [0, 1, 2, 3, 4, 5]
+    assert connection.more_to_run
+    assert turn(connection) == [6, 7]
+    assert not connection.more_to_run
+    assert connection.wants_read
+
+
+def test_nothing_starts_while_a_client_does_not_read_its_answers() -> None:
+    host = FakeHost(Limits(send_high_bytes=8))
+    connection = host.connection()
+    connection.feed(b"".join(request(METADATA, n) for n in range(5)))
+    assert host.numbers == [0, 1], "two answers are all that may wait"
+    connection.sending(True)
+    assert turn(connection) == [0, 1]
+    assert turn(connection) == []
+    assert host.numbers == [0, 1]
+    connection.sending(False)
+    assert turn(connection) == [2, 3]
+
+
+def test_the_budget_counts_what_is_parked_and_stops_its_owner() -> None:
+    host = FakeHost(budget=300)
+    owner, other = host.connection(), host.connection()
+    owner.feed(request(PRODUCE, 0, 288))
+    assert host.budget.used == 300
+    assert owner.wants_read is False
+    assert other.wants_read is True, "who holds nothing may always ask"
+    touches = host.touches
+    host[0].answer()
+    assert host.touches > touches
+    assert host.budget.used == 0
+    assert owner.wants_read is True
+
+
+def test_a_large_frame_waits_for_room_and_then_arrives() -> None:
+    host = FakeHost(budget=OWN_BUFFER_FROM * 3)
+    first, second = host.connection(), host.connection()
+    wire = request(PRODUCE, 0, OWN_BUFFER_FROM * 2)
+    first.feed(wire)
+    assert host.numbers == [0]
+    late = request(PRODUCE, 1, OWN_BUFFER_FROM * 2)
+    second.feed(late[:500])
+    assert second.wants_read is False
+    touches = host.touches
+    host[0].answer()
+    assert host.touches > touches
+    second.run()
+    assert second.wants_read is True
+    second.feed(late[500:])
+    assert host.numbers == [0, 1]
+    host[1].answer()
+    assert host.budget.used == 0
+
+
+def test_a_frame_larger_than_the_budget_passes_alone() -> None:
+    host = FakeHost(budget=1000)
+    connection = host.connection()
+    connection.feed(request(METADATA, 0, OWN_BUFFER_FROM * 2))
+    assert host.numbers == [0]
+
+
+def test_a_lost_connection_gives_everything_back() -> None:
+    host = FakeHost(Limits(max_parked=2))
+    connection = host.connection()
+    connection.feed(b"".join(request(PRODUCE, n, 100) for n in range(4)))
+    connection.feed(request(PRODUCE, 9, 500_000)[:1000])
+    lost: list[int] = []
+    for number in (0, 1):
+        slot = host[number].slot
+        assert slot is not None
+        slot.on_lost = lambda number=number: lost.append(number)
+    connection.close("gone")
+    assert lost == [0, 1]
+    assert host.budget.used == 0
+    host[0].answer()
+    assert host.budget.used == 0
+    assert sent(connection) == []
+    connection.run()
+    assert host.numbers == [0, 1]
+
+
+def test_park_on_a_closed_connection_is_over_at_once() -> None:
+    host = FakeHost()
+    connection = host.connection()
+    connection.close("gone")
+    slot = connection.park(ahead=True)
+    assert slot.filled
+    assert host.budget.used == 0
