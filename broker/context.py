@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.broker.connection import Connection, Slot
+from ottla.broker.coordinator import Coordinator
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import KafkaError
 from ottla.wire.header import RequestHeader
@@ -73,10 +74,15 @@ class Broker:
     listeners: dict[str, Listener] = field(default_factory=dict)
     #: The APIs served, by key (dispatch.py); ApiVersions is derived from it.
     apis: dict[int, Api] = field(default_factory=dict)
+    #: Consumer groups; made of the rest.
+    coordinator: Coordinator = field(init=False)
     #: The broker is stopping: nothing is parked for long any more, what is there is answered.
     stopping: bool = False
     #: Called when the broker begins to stop: answer what is parked.
     on_stop: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.coordinator = Coordinator(self)
 
 
 class Context:

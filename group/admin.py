@@ -53,16 +53,15 @@ class Admin:
         )
 
     def describe(self, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-        """Each group in the order of the request. `authorized_operations` is the caller's."""
-        groups = self.registry.groups
-        return DescribeGroupsResponse(
-            groups=[
-                self._describe(groups[group_id])
-                if group_id in groups
-                else _missing(group_id, call.version)
-                for group_id in request.groups
-            ]
-        )
+        """Each group in the order of the request."""
+        response = DescribeGroupsResponse()
+        for group_id in request.groups:
+            group = self.registry.groups.get(group_id)
+            described = self._describe(group) if group else _missing(group_id, call.version)
+            if request.include_authorized_operations and not described.error_code:
+                described.authorized_operations = call.group_operations
+            response.groups.append(described)
+        return response
 
     def _describe(self, group: ClassicGroup) -> DescribedGroup:
         """Protocol and subscriptions are told of a Stable group only: before, they may change."""

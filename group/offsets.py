@@ -5,7 +5,7 @@ OffsetMetadataManager and ClassicGroup.validateOffsetCommit; the checks of topic
 are KafkaApis'.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ottla.group.members import CONSUMER, ClassicGroup
@@ -103,12 +103,14 @@ class Offsets:
                 self._store(group, request, accepted, now, out)
         out.reply(call, response)
 
-    def _partitions(self, topic: OffsetCommitRequestTopic, version: int) -> tuple[list[int], Error]:
+    def _partitions(
+        self, topic: OffsetCommitRequestTopic, version: int
+    ) -> tuple[Sequence[int], Error]:
         if version >= COMMIT_BY_ID_FROM:
             found = self.catalog.by_id(topic.topic_id)
-            return (found[1], Error.NONE) if found else ([], Error.UNKNOWN_TOPIC_ID)
+            return (found[1], Error.NONE) if found else ((), Error.UNKNOWN_TOPIC_ID)
         named = self.catalog.by_name(topic.name)
-        return (named[1], Error.NONE) if named else ([], Error.UNKNOWN_TOPIC_OR_PARTITION)
+        return (named[1], Error.NONE) if named else ((), Error.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _committing(self, request: OffsetCommitRequest, version: int, now: int) -> ClassicGroup:
         """The group, if the request may commit to it; a standalone consumer's comes to be here.
@@ -184,7 +186,7 @@ class Offsets:
             return OffsetFetchResponse(topics=answers)
         for topic in request.topics:
             named = self.catalog.by_name(topic.name)
-            partition_ids = named[1] if named else []
+            partition_ids = named[1] if named else ()
             partitions = [
                 _answer(
                     OffsetFetchResponsePartition(), index, self._get(number, partition_ids, index)
@@ -213,7 +215,7 @@ class Offsets:
         self, number: int, topic: OffsetFetchRequestTopics, version: int
     ) -> OffsetFetchResponseTopics:
         error = Error.NONE
-        partition_ids: list[int] = []
+        partition_ids: Sequence[int] = ()
         if version >= FETCH_BY_ID_FROM:
             found = self.catalog.by_id(topic.topic_id)
             if found is None:
@@ -222,7 +224,7 @@ class Offsets:
                 partition_ids = found[1]
         else:
             named = self.catalog.by_name(topic.name)
-            partition_ids = named[1] if named else []
+            partition_ids = named[1] if named else ()
         partitions = []
         for index in topic.partition_indexes:
             offset = self._get(number, partition_ids, index)
@@ -238,7 +240,7 @@ class Offsets:
         group = self.registry.groups.get(group_id)
         return group.number if group is not None else 0
 
-    def _get(self, number: int, partition_ids: list[int], index: int) -> Offset:
+    def _get(self, number: int, partition_ids: Sequence[int], index: int) -> Offset:
         if not 0 <= index < len(partition_ids):
             return NOTHING
         value = self.rows.get(OFFSETS, offset_key(number, partition_ids[index]))
@@ -258,39 +260,34 @@ class Offsets:
 
     def delete(self, request: OffsetDeleteRequest, call: Call, out: Outcome) -> None:
         """Forget offsets of topics that the group does not use (KIP-496)."""
-        response = OffsetDeleteResponse()
-        out.reply(call, response)
-        accepted: list[tuple[str, int, OffsetDeleteResponsePartition]] = []
-        for topic in request.topics:
-            named = self.catalog.by_name(topic.name)
-            partition_ids = named[1] if named else []
-            answers = []
-            for partition in topic.partitions:
-                index = partition.partition_index
-                answer = OffsetDeleteResponsePartition(partition_index=index)
-                answers.append(answer)
-                if 0 <= index < len(partition_ids):
-                    accepted.append((topic.name, partition_ids[index], answer))
-                else:
-                    answer.error_code = Error.UNKNOWN_TOPIC_OR_PARTITION
-            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-        if not accepted:
-            return
         try:
             group = self._deleting(request.group_id)
         except KafkaError as refused:
-            response.error_code = refused.error
-            response.topics = []
+            out.reply(call, OffsetDeleteResponse(error_code=refused.error))
             return
-        for topic_name, partition_id, answer in accepted:
-            key = offset_key(group.number, partition_id)
-            if group.subscribes(topic_name):
-                answer.error_code = Error.GROUP_SUBSCRIBED_TO_TOPIC
-            elif group.number:
-                # Written even where nothing is committed yet: a commit may be on its way.
-                out.records.append((OFFSETS, key, None))
+        topics = []
+        for topic in request.topics:
+            named = self.catalog.by_name(topic.name)
+            partition_ids = named[1] if named else ()
+            in_use = group.subscribes(topic.name)
+            partitions = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                answer = OffsetDeleteResponsePartition(partition_index=index)
+                partitions.append(answer)
+                if not 0 <= index < len(partition_ids):
+                    answer.error_code = Error.UNKNOWN_TOPIC_OR_PARTITION
+                elif in_use:
+                    answer.error_code = Error.GROUP_SUBSCRIBED_TO_TOPIC
+                elif group.number:
+                    # Written even where nothing is committed yet: a commit may be on its way.
+                    key = offset_key(group.number, partition_ids[index])
+                    out.records.append((OFFSETS, key, None))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        out.reply(call, OffsetDeleteResponse(topics=topics))
 
     def _deleting(self, group_id: str) -> ClassicGroup:
+        """Raises KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         if not group_id:
             raise KafkaError(Error.INVALID_GROUP_ID)
         group = self.registry.groups.get(group_id)

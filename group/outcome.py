@@ -4,7 +4,7 @@ A Call says who asks: a ticket to answer by, the version, the client, fresh rand
 is the rows to commit and the answers that may leave once they are committed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -33,6 +33,8 @@ class Call:
     client_id: str = ""
     client_host: str = ""
     unique: str = ""
+    group_operations: int = 0
+    """What the client may do with groups, as bits by AclOperation, should it ask (KIP-430)."""
 
 
 @dataclass(slots=True)
@@ -97,11 +99,11 @@ class Place:
 class Catalog(Protocol):
     """The topics that exist, as far as offsets need them."""
 
-    def by_name(self, topic: str) -> tuple[bytes, list[int]] | None:
+    def by_name(self, topic: str) -> tuple[bytes, Sequence[int]] | None:
         """Topic id and partition ids by index; None when there is no such topic."""
         ...
 
-    def by_id(self, topic_id: bytes) -> tuple[str, list[int]] | None:
+    def by_id(self, topic_id: bytes) -> tuple[str, Sequence[int]] | None:
         """Topic name and partition ids by index; None when there is no such topic."""
         ...
 

@@ -1,0 +1,364 @@
+"""The shell around the group machine: commits what it decides, then sends what it answers.
+
+    request or deadline -> Machine -> Outcome -> store.change -> (committed) -> replies
+
+Whatever an answer tells is on disk before it leaves. A JoinGroup or SyncGroup answer waits for all
+that was admitted for its group, also when the request itself changed nothing: it may repeat what
+an earlier one decided. So do OffsetFetch and DescribeGroups, which then see it. Heartbeats wait for
+nothing: a member asks about a generation that it has been told of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+from uuid import uuid4
+
+from ottla.broker.operations import GROUP_OPERATIONS
+from ottla.group.machine import Machine, groups_of
+from ottla.group.outcome import GROUPS, OFFSETS, Call, Outcome, Place
+from ottla.group.settings import GroupSettings
+from ottla.log.options import Change, Table
+from ottla.wire.api.describe_groups import DescribeGroupsRequest
+from ottla.wire.api.heartbeat import HeartbeatRequest
+from ottla.wire.api.join_group import JoinGroupRequest
+from ottla.wire.api.list_groups import ListGroupsRequest
+from ottla.wire.api.offset_fetch import OffsetFetchRequest
+from ottla.wire.api.sync_group import SyncGroupRequest
+from ottla.wire.errors import Error, KafkaError
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.broker.config import ServerConfig
+    from ottla.broker.context import Broker, Context
+    from ottla.broker.metadata import Topics
+    from ottla.broker.timers import Timer
+    from ottla.log.errors import LogError
+    from ottla.log.store import Store
+    from ottla.log.tickets import Ticket
+
+_logger = logging.getLogger(__name__)
+
+TABLES: Final = {GROUPS: Table.GROUPS, OFFSETS: Table.OFFSETS}
+LOAD_PAGE: Final = 500
+"""Groups read in one go at start. The first page is read before the broker listens, so only a
+broker with more of them ever answers COORDINATOR_LOAD_IN_PROGRESS."""
+REFUSED_MS: Final = 1000
+"""While the log refuses writes (a full disk) deadlines wait and are tried again after so long."""
+DELETED_MS: Final = 1000
+"""How long after a change of topics it is looked which partitions are gone."""
+
+_READS: Final = (OffsetFetchRequest, DescribeGroupsRequest)
+_HARMLESS: Final = (HeartbeatRequest, ListGroupsRequest, *_READS)
+"""What is answered while the log refuses writes."""
+_PARKING: Final = (JoinGroupRequest, SyncGroupRequest)
+_FAILED: Final = KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+"""What a request is told whose commit failed, or that waits while another's fails: clients look
+for the coordinator again and ask again."""
+_FETCH_FAILED: Final = KafkaError(Error.NOT_COORDINATOR)
+"""The same for OffsetFetch: Kafka's own consumers before 3.9 take the other for fatal there."""
+
+
+class Coordinator:
+    """All groups of this node."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Reads the groups, or the first of them: the rest follows in the turns to come."""
+        self._store = broker.store
+        self._timers = broker.timers
+        self._clock = broker.clock
+        self._broker = broker
+        self._settings = settings_of(broker.config)
+        self._rows = CommittedRows(broker.store)
+        self._catalog = TopicCatalog(broker.topics)
+        self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
+        self._timer: Timer | None = None
+        self._armed_ms = 0
+        self._looking = False
+        self._load()
+        broker.store.on_reset(self._reset)
+        broker.topics.on_change(self._topics_changed)
+        broker.on_stop.append(self._stop)
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def handle(self, ctx: Context, request: Message) -> Message | Context:
+        """What any group API's handler gives back. Raises KafkaError while groups are loaded or
+        cannot be changed."""
+        self._check_ready(request)
+        version = ctx.header.api_version
+        if isinstance(request, _READS) and self._unsettled(groups_of(request, version)):
+            ctx.park()
+            self._store.settled().then(partial(self._read_later, ctx, request))
+            return ctx
+        call = Call(
+            ctx,
+            version,
+            ctx.header.client_id or "",
+            f"/{ctx.client_host}",
+            str(uuid4()) if isinstance(request, JoinGroupRequest) else "",
+            GROUP_OPERATIONS,
+        )
+        out = self._machine.handle(request, call, self._now())
+        at_once = not out.records and (
+            isinstance(request, HeartbeatRequest) or not self._unsettled(out.group_ids)
+        )
+        self._arm()
+        if at_once and len(out.replies) == 1 and out.replies[0][0] is ctx:
+            return out.replies[0][1]
+        ctx.park()
+        if at_once:
+            self._release(out)
+        else:
+            self._commit(out)
+        return ctx
+
+    def _check_ready(self, request: Message) -> None:
+        if self._loading:
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
+        if self._store.refusing is not None and not isinstance(request, _HARMLESS):
+            raise _FAILED
+        if self._broker.stopping and isinstance(request, _PARKING):
+            raise _FAILED
+
+    def _read_later(self, ctx: Context, request: Message, ticket: Ticket) -> None:
+        """What was admitted before a read is committed, or never will be."""
+        if ticket.error is not None or self._loading:
+            ctx.fail(_FETCH_FAILED if isinstance(request, OffsetFetchRequest) else _FAILED)
+            return
+        call = Call(ctx, ctx.header.api_version, group_operations=GROUP_OPERATIONS)
+        self._release(self._machine.handle(request, call, self._now()))
+
+    def _unsettled(self, group_ids: Sequence[str]) -> bool:
+        return not all(map(self._rows.settled, group_ids))
+
+    # -- outcomes ---------------------------------------------------------------------------------
+
+    def _commit(self, out: Outcome) -> None:
+        """Put the outcome's rows into the next commit, its replies behind it."""
+        if not out.records:
+            self._store.settled().then(partial(self._committed, out))
+            return
+        changes = [Change(TABLES[table], key, value) for table, key, value in out.records]
+        try:
+            ticket = self._store.change(changes)
+        except KafkaError as error:
+            # Too late for `_check_ready`: the machine has moved on, the log has not.
+            _logger.error("groups could not be written: %s", error)
+            self._fail(out)
+            self._reset(None)
+            return
+        self._rows.admitted(out.group_ids, ticket)
+        ticket.then(partial(self._committed, out))
+
+    def _committed(self, out: Outcome, ticket: Ticket) -> None:
+        self._rows.committed(out.group_ids, ticket)
+        if ticket.error is not None:
+            self._fail(out)
+        else:
+            self._release(out)
+
+    def _release(self, out: Outcome) -> None:
+        _reply(out.replies)
+        for done in out.rebalances:
+            _logger.info(
+                "group %s is at generation %d with %d members after %d ms: %s",
+                done.group_id,
+                done.generation_id,
+                done.members,
+                done.took_ms,
+                done.reason,
+            )
+
+    def _fail(self, out: Outcome) -> None:
+        for ticket, _ in out.replies:
+            _context(ticket).fail(_FAILED)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _now(self) -> int:
+        """Milliseconds like the time of day at start, but never set back or forward since: a clock
+        that is corrected must not end sessions."""
+        return self._start_ms + int(self._clock.monotonic_ms())
+
+    def _arm(self) -> None:
+        """One timer, for the machine's nearest deadline."""
+        deadline = self._machine.next_deadline()
+        if deadline is None or self._loading:
+            return
+        if self._timer is not None:
+            if self._armed_ms <= deadline:
+                return
+            self._timer.cancel()
+        self._set_timer(deadline)
+
+    def _set_timer(self, deadline: int) -> None:
+        self._armed_ms = deadline
+        self._timer = self._timers.after(max(0, deadline - self._now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._loading:
+            return
+        if self._store.refusing is not None:
+            self._set_timer(self._now() + REFUSED_MS)
+            return
+        for out in self._machine.on_timer(self._now()):
+            if out.records or self._unsettled(out.group_ids):
+                self._commit(out)
+            else:
+                self._release(out)
+        self._arm()
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def _topics_changed(self) -> None:
+        if not self._looking and self._machine.registry.groups:
+            self._looking = True
+            self._timers.after(DELETED_MS, self._look_for_deleted)
+
+    def _look_for_deleted(self) -> None:
+        """Offsets of partitions that are gone can go; nobody is shown them already."""
+        self._looking = False
+        gone = self._catalog.gone()
+        if gone and not self._loading:
+            self._machine.forget_partitions(gone, self._now())
+            self._arm()
+
+    # -- start and failure ------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Begin to make the machine of what is committed."""
+        self._machine = Machine(self._rows, self._catalog, self._settings)
+        self._after: bytes | None = b""
+        self._load_page()
+
+    @property
+    def _loading(self) -> bool:
+        return self._after is not None
+
+    def _load_page(self) -> None:
+        if self._after is None:
+            return
+        rows, self._after = self._store.page(Table.GROUPS, b"", self._after, LOAD_PAGE)
+        now = self._now()
+        for key, value in rows:
+            self._machine.load(key, value, now)
+        if self._after is not None:
+            self._timers.after(0, partial(self._go_on_loading, self._machine))
+        else:
+            self._arm()
+
+    def _go_on_loading(self, machine: Machine) -> None:
+        if machine is self._machine:  # not begun anew meanwhile
+            self._load_page()
+
+    def _reset(self, error: LogError | None) -> None:
+        """A commit failed: what was decided and not committed never was."""
+        parked = self._machine.parked(Error.COORDINATOR_NOT_AVAILABLE)
+        self._rows.reset()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._load()
+        _reply(parked)
+
+    def _stop(self) -> None:
+        """The broker stops: nobody else is going to join, so nobody is kept waiting."""
+        _reply(self._machine.parked(Error.COORDINATOR_NOT_AVAILABLE))
+
+
+def _context(ticket: object) -> Context:
+    """The machine hands back the tickets that it was given: contexts."""
+    return cast("Context", ticket)
+
+
+def _reply(replies: Sequence[tuple[object, Message]]) -> None:
+    for ticket, response in replies:
+        _context(ticket).reply(response)
+
+
+class CommittedRows:
+    """The machine's view of the log: committed rows, and which groups have others under way."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pending: dict[str, Ticket] = {}
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        return self._store.get(TABLES[table], key)
+
+    def scan(self, table: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan(TABLES[table], prefix)
+
+    def page(
+        self, table: str, prefix: bytes, after: bytes, limit: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        return self._store.page(TABLES[table], prefix, after, limit)
+
+    def settled(self, group_id: str) -> bool:
+        return group_id not in self._pending
+
+    def admitted(self, group_ids: Sequence[str], ticket: Ticket) -> None:
+        for group_id in group_ids:
+            self._pending[group_id] = ticket
+
+    def committed(self, group_ids: Sequence[str], ticket: Ticket) -> None:
+        for group_id in group_ids:
+            if self._pending.get(group_id) is ticket:
+                del self._pending[group_id]
+
+    def reset(self) -> None:
+        self._pending.clear()
+
+
+class TopicCatalog:
+    """The machine's view of topics: the committed ones."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._version = -1
+        self._places: dict[int, Place] = {}
+        self._seen: set[int] = set()
+
+    def by_name(self, topic: str) -> tuple[bytes, Sequence[int]] | None:
+        found = self._topics.get(topic)
+        return None if found is None else (found.topic_id, found.partitions)
+
+    def by_id(self, topic_id: bytes) -> tuple[str, Sequence[int]] | None:
+        found = self._topics.by_id(topic_id)
+        return None if found is None else (found.name, found.partitions)
+
+    def place(self, partition_id: int) -> Place | None:
+        self._refresh()
+        return self._places.get(partition_id)
+
+    def gone(self) -> set[int]:
+        """Partitions that were there at the last call and are not any more."""
+        self._refresh()
+        before, self._seen = self._seen, set(self._places)
+        return before - self._seen
+
+    def _refresh(self) -> None:
+        if self._version != self._topics.version:
+            self._version = self._topics.version
+            self._places = {
+                partition_id: Place(topic.name, topic.topic_id, index)
+                for topic in self._topics
+                for index, partition_id in enumerate(topic.partitions)
+            }
+
+
+def settings_of(config: ServerConfig) -> GroupSettings:
+    """What the broker's settings say about groups."""
+    return GroupSettings(
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        max_size=config.group_max_size,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )
