@@ -85,6 +85,7 @@ class Folder:
         self._lock = self._take_lock()
         try:
             self.mark = self._read_mark()
+            (path / "mark.tmp").unlink(missing_ok=True)
             self.segments.mkdir(exist_ok=True)
         except BaseException:
             self.close()

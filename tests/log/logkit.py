@@ -131,7 +131,7 @@ def read_batches(
     return found
 
 
-def crash(store: Store, to: Path) -> Path:
-    """What kill -9 would leave now, as a folder of its own. The store goes on."""
-    shutil.copytree(store.folder.path, to)
+def crash_copy(path: Path, to: Path) -> Path:
+    """What kill -9 would leave of the folder now, as a folder of its own."""
+    shutil.copytree(path, to)
     return to
