@@ -131,7 +131,7 @@ class _Decoder:
         source, run, self.run = self.source, self.run, []
         if not run:
             return
-        with source.about(run[0].path):
+        with source.about(source.joint([atom.path for atom in run])):
             size = sum(atom.size for atom in run) - keep
             if len(run) == 1 and run[0].letter == "B":
                 source.emit(f"{run[0].target} = buf[p]")

@@ -140,7 +140,7 @@ class _Encoder:
         """Write the run."""
         run, self.run = self.run, []
         if run:
-            with self.source.about(run[0].path):
+            with self.source.about(self.source.joint([atom.path for atom in run])):
                 self.piece(self.packed(run))
 
     def gather(self) -> None:
@@ -193,9 +193,10 @@ class _Encoder:
             self.flush()
             return
         source, run, self.run = self.source, self.run, []
-        short = self.packed([*run, Atom("B", name, source.path)])
+        whole = [*run, Atom("B", name, source.path)]
         apart = f"{self.packed(run)} + " if run else ""
-        self.piece(f"{short} if {name} < 128 else {apart}{longer}({name})")
+        with source.about(source.joint([atom.path for atom in whole])):
+            self.piece(f"{self.packed(whole)} if {name} < 128 else {apart}{longer}({name})")
 
     def measure(self, field: Field, value: str, name: str, size: str, none: str) -> None:
         """Set the local `name` to the length as it travels of what `value` holds."""
@@ -282,13 +283,14 @@ class _Encoder:
     def tags(self, tagged: list[Field], var: str) -> None:
         """The tagged section that ends a struct: a zero in the run unless a field is set."""
         source = self.source
+        here = [*source.path, "tagged fields"]
         if not tagged:
-            self.atom("x", "")
+            self.run.append(Atom("x", "", here))
             return
         count = source.fresh("t")
         tests = [f"({self.is_set(field, f'{var}.{field.name}')})" for field in tagged]
         source.emit(f"{count} = " + " + ".join(f"(1 if {test} else 0)" for test in tests))
-        self.atom("B", count)
+        self.run.append(Atom("B", count, here))
         self.gather()
         with source.block(f"if {count}:"):
             for field, test in zip(tagged, tests, strict=True):

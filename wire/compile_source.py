@@ -40,6 +40,11 @@ class Source:
         yield
         self._depth -= 1
 
+    def joint(self, paths: list[list[str]]) -> list[str]:
+        """One path for several fields that are read or written together."""
+        names = dict.fromkeys(path[-1] for path in paths if path[:-1] == paths[0][:-1])
+        return [*paths[0][:-1], "|".join(names)]
+
     @contextmanager
     def about(self, path: list[str]) -> Iterator[None]:
         """Lines emitted inside are about the field with this path."""
