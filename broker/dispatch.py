@@ -17,12 +17,13 @@ from struct import Struct
 from typing import Final
 
 from ottla.broker import handlers
-from ottla.broker.connection import PREFIX, Connection, Slot
+from ottla.broker.connection import Connection, Slot
 from ottla.broker.context import Api, Broker, CloseConnection, Context
 from ottla.log.errors import LogError
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.compile import decode, encode
 from ottla.wire.errors import Error, FrameError, KafkaError
+from ottla.wire.frame import PREFIX
 from ottla.wire.header import RequestHeader, decode_request_header
 from ottla.wire.primitives import Buffer
 from ottla.wire.schema import Message

@@ -29,6 +29,7 @@ from ottla.wire.api.fetch import (
 from ottla.wire.errors import Error, KafkaError
 
 READ_COMMITTED: Final = 1
+_UNKNOWN: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 
 
 class Reading:
@@ -40,6 +41,8 @@ class Reading:
         self._broker = broker
         self._request = request
         self._fetch = fetch
+        state = request.replica_state
+        self._replica_id = request.replica_id if state is None else state.replica_id
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -86,6 +89,8 @@ class Reading:
     def _look(self, wanted: Wanted, partition: Partition) -> Read | Cold | EpochEndOffset | None:
         """Batches for one partition; None where it has none, or no room is left for them."""
         asked = wanted.request
+        if self._replica_id >= 0:
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)  # there are no other replicas
         check_leader_epoch(partition, max(asked.current_leader_epoch, NO_EPOCH))
         offset = asked.fetch_offset
         if asked.last_fetched_epoch >= 0:
@@ -126,11 +131,16 @@ class Reading:
         self._read.append((wanted, data))
 
     def _fail(self, wanted: Wanted, error: KafkaError | LogError) -> None:
-        self._urgent = True
+        """Answer an error for a partition, at once.
+
+        But that there is no such partition does not end a long poll for others: a consumer with one
+        deleted topic would ask without a pause until its metadata is fresh.
+        """
         code = error.error if isinstance(error, KafkaError) else Error.KAFKA_STORAGE_ERROR
         data = PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1)
-        if not self._committed_only:
+        if code not in _UNKNOWN:
             data.aborted_transactions = None
+            self._urgent = True
         self._read.append((wanted, data))
 
     def _read_cold(self, wanted: Wanted, partition: Partition, cold: Cold) -> None:
@@ -172,7 +182,7 @@ class Reading:
             self._size >= self._min_bytes
             or self._urgent
             or self._waited
-            or not self._fetch.wanted
+            or not self._ends  # nothing to wait for
             or self._broker.stopping
         )
 

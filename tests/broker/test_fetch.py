@@ -170,10 +170,31 @@ def test_trap_26_an_error_or_an_empty_request_is_answered_at_once(
     harness: Harness, client: Client
 ) -> None:
     harness.topic("t")
-    answer = client.call(ask("t", {0: 0, 7: 0}, max_wait_ms=10_000, min_bytes=1), 12)
+    answer = client.call(ask("t", {0: 5}, max_wait_ms=10_000, min_bytes=1), 12)
+    assert partitions(answer)[0].error_code == Error.OFFSET_OUT_OF_RANGE
+    answer = client.call(ask("t", {7: 0}, max_wait_ms=10_000, min_bytes=1), 12)
     assert partitions(answer)[7].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
     empty = FetchRequest(max_wait_ms=10_000, min_bytes=1, session_epoch=-1)
     assert client.call(empty, 12).responses == []
+
+
+def test_a_partition_that_is_not_there_does_not_end_a_long_poll_for_others(
+    harness: Harness, client: Client
+) -> None:
+    harness.topic("t")
+    client.send(ask("t", {0: 0, 7: 0}, max_wait_ms=500, min_bytes=1), 12)
+    harness.pass_time(499)
+    assert client.receive() is None
+    produce(harness, "t")
+    answer = partitions(client.receive())
+    assert batches(answer[0]) == [0]
+    assert answer[7].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_there_are_no_other_replicas(harness: Harness, client: Client) -> None:
+    harness.topic("t")
+    answer = client.call(ask("t", {0: 0}, replica_id=5), 12)
+    assert partitions(answer)[0].error_code == Error.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_deleted_topic_ends_the_long_poll(harness: Harness, client: Client) -> None:
