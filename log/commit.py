@@ -227,14 +227,19 @@ class Commit(NamedTuple):
             yield Change(Table(table), key, None if kind == _DELETE else value)
 
 
-def parse(value: Buffer, number: int | None = None) -> Commit:
-    """Read the commit at the start of `value`, which may be longer. Raises BadCommit.
+def parse(
+    value: Buffer, number: int | None = None, *, start: int = 0, whole: bool = True
+) -> Commit:
+    """Read the commit that begins at `start` in `value`. Raises BadCommit.
 
-    number: what it must be. Extents are not looked at, only that those of slot 0 lie within.
+    number: what it must be. whole: also what is joined behind the journal must lie within `value`;
+    extents are not looked at otherwise.
     """
-    if len(value) < HEADER_SIZE:
-        raise BadCommit(f"{len(value)} bytes are too few for a commit")
-    magic, crc, found, time_ms, count, entries, journal_size, joined = _HEADER.unpack_from(value)
+    if len(value) - start < HEADER_SIZE:
+        raise BadCommit(f"{len(value) - start} bytes are too few for a commit")
+    magic, crc, found, time_ms, count, entries, journal_size, joined = _HEADER.unpack_from(
+        value, start
+    )
     if magic != MAGIC:
         raise BadCommit("no commit starts here")
     if number is not None and number != found:
@@ -242,9 +247,9 @@ def parse(value: Buffer, number: int | None = None) -> Commit:
     directory_end = HEADER_SIZE + ROW_SIZE * count
     end = directory_end + journal_size
     size = end + joined
-    if size > len(value):
-        raise BadCommit(f"commit {found}: {size} bytes of which {len(value)} are there")
-    view = memoryview(value)
+    if start + (size if whole else end) > len(value):
+        raise BadCommit(f"commit {found}: {size} bytes of which {len(value) - start} are there")
+    view = memoryview(value)[start:]
     if crc32c(view[_CRC_FROM:end]) != crc:
         raise BadCommit(f"commit {found}: its directory or journal is altered")
     # What the CRC vouches for was written by us; nothing of it needs another look.

@@ -16,10 +16,10 @@ from ottla.log.errors import Damaged, LogError, MissingRecords
 from ottla.log.extents import ActiveExtents
 from ottla.log.layout import Layout
 from ottla.log.partition import Partition
-from ottla.log.segment import ActiveSegment, SealedSegment
+from ottla.log.segment import ActiveSegment, SealedSegment, check_batches
 from ottla.wire.codecs import Buffer
 from ottla.wire.errors import Error, KafkaError
-from ottla.wire.records import HEADER_SIZE, CorruptBatch, crc_ok, walk
+from ottla.wire.records import HEADER_SIZE
 
 #: More extents than this are not looked at in one read: it would keep the loop too long.
 MAX_EXTENTS: Final = 512
@@ -190,11 +190,9 @@ def cold_ranges(cold: Cold) -> Iterator[tuple[SealedSegment, int, int]]:
 
 
 def read_cold(cold: Cold) -> Read:
-    """A cold read, on a thread that may wait; bytes that come from the disk are checked against
-    their CRC. Raises Damaged.
-    """
+    """A cold read, on a thread that may wait. Raises Damaged."""
     out = _Collector(cold.offset, cold.max_bytes, cold.end, cold.min_one)
-    _take_chain(cold.segments, cold.number, out, check=True)
+    _take_chain(cold.segments, cold.number, out)
     return out.result()
 
 
@@ -206,9 +204,7 @@ def _warm_from(layout: Layout, warm_segments: int) -> int:
     return sealed[-warm_segments].first if warm_segments else 1 << 63
 
 
-def _take_chain(
-    segments: list[SealedSegment], number: int, out: _Collector, *, check: bool = False
-) -> bool:
+def _take_chain(segments: list[SealedSegment], number: int, out: _Collector) -> bool:
     """Take from sealed segments while they follow one another; whether there may be more."""
     for segment in segments:
         totals = segment.totals(number)
@@ -224,24 +220,10 @@ def _take_chain(
             except BadBatch as error:
                 raise Damaged(segment.path, f"partition {number}: {error}") from None
             if stop > start:
-                part = view[start:stop]
-                if check:
-                    _check(part, segment, number)
-                out.buffers.append(part)
+                out.buffers.append(view[start:stop])
             if not more:
                 return False
     return True
-
-
-def _check(view: memoryview, segment: SealedSegment, number: int) -> None:
-    try:
-        for pos, header in walk(view):
-            if not crc_ok(view, header, pos):
-                raise Damaged(
-                    segment.path, f"offset {header.base_offset} of partition {number} is altered"
-                )
-    except CorruptBatch as error:
-        raise Damaged(segment.path, f"partition {number}: {error}") from None
 
 
 def _take_active(segment: ActiveSegment, extents: ActiveExtents, out: _Collector) -> bool:
@@ -255,6 +237,8 @@ def _take_active(segment: ActiveSegment, extents: ActiveExtents, out: _Collector
             if value is None or len(value) < position + length:
                 raise Damaged(segment.path, f"commit {commit} is not as its directory says")
             view = value[position : position + length]
+            if commit <= segment.found:
+                check_batches(view, segment.path, first, last)
             try:
                 start, stop, more = out.bounds(view, first, last)
             except BadBatch as error:

@@ -198,7 +198,7 @@ class _Opening:
             folder.remove(path.with_name(path.name + "-lock"), "start")
             return
         segment = ActiveSegment.open(path, first, loaded.created_ms, loaded.index, self._options)
-        segment.last = loaded.last
+        segment.last = segment.found = loaded.last
         segment.time_ms = loaded.time_ms
         self.layout.rolled.append(segment)
 

@@ -36,14 +36,14 @@ def seal(folder: Folder, segment: ActiveSegment, pause: Callable[[], None]) -> S
             pause()
             rows = 0
     index = builder.build(
-        segment.first, segment.last, segment.time_ms, meta.last_page + 1, meta.page_size
+        segment.first, segment.last, segment.time_ms, meta.last_page + 1, meta.size
     )
     append_index(folder, segment, index, meta.size)
     name = SealedName(segment.first, segment.last, 0)
     sealed_path = folder.segments / str(name)
     folder.rename(path, sealed_path, "seal")
     folder.remove(path.with_name(path.name + "-lock"), "seal")
-    return SealedSegment(sealed_path, name)
+    return SealedSegment(sealed_path, name, trusted=segment.found < segment.first)
 
 
 def append_index(folder: Folder, segment: ActiveSegment, index: bytes, at: int) -> None:

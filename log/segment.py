@@ -23,6 +23,7 @@ from ottla.log.extents import ActiveIndex, BadIndex, SealedIndex, Totals, read_f
 from ottla.log.folder import FORMAT, Folder, SealedName, active_name
 from ottla.log.options import MIB, StoreOptions
 from ottla.wire.codecs import Buffer
+from ottla.wire.records import CorruptBatch, crc_ok, walk
 
 MAGIC: Final = b"OttlaSeg"
 _HEADER: Final = Struct("<8sHHIQq")  # magic, format, flags, reserved, first commit, created
@@ -58,7 +59,7 @@ def open_environment(path: Path, size: int, *, sync: bool, lock: bool = True) ->
 class ActiveSegment:
     """The segment being written, or rolled and waiting for its index."""
 
-    __slots__ = ("created_ms", "env", "first", "index", "last", "path", "time_ms", "used")
+    __slots__ = ("created_ms", "env", "first", "found", "index", "last", "path", "time_ms", "used")
 
     def __init__(
         self, path: Path, first: int, created_ms: int, env: lmdb.Environment, index: ActiveIndex
@@ -68,6 +69,9 @@ class ActiveSegment:
         self.first = first
         #: Number of the last commit in it, as the loop knows; first - 1 when there is none.
         self.last = first - 1
+        #: Commits up to this one were found on the disk at start: their batches are held against
+        #: their CRCs when they are read.
+        self.found = first - 1
         self.created_ms = created_ms
         #: Time of the last commit.
         self.time_ms = created_ms
@@ -272,10 +276,11 @@ def value_positions(path: Path, last: int) -> tuple[dict[tuple[int, int], int], 
 class SealedSegment:
     """A file that never changes again."""
 
-    __slots__ = ("data", "index", "name", "path", "size", "time_ms")
+    __slots__ = ("_seen", "data", "index", "name", "path", "size", "time_ms")
 
-    def __init__(self, path: Path, name: SealedName) -> None:
-        """Raises Damaged when its index is not what was written."""
+    def __init__(self, path: Path, name: SealedName, *, trusted: bool = False) -> None:
+        """trusted: this process wrote it, and what it reads comes from memory. Raises Damaged when
+        its index is not what was written."""
         self.path = path
         self.name = name
         file = map_file(path)
@@ -292,6 +297,8 @@ class SealedSegment:
         self.data = file[: footer.position]
         self.size = len(file)
         self.time_ms = footer.time_ms
+        #: Whether the batches of each extent were held against their CRC.
+        self._seen = None if trusted else bytearray(footer.rows)
 
     @property
     def first(self) -> int:
@@ -312,10 +319,29 @@ class SealedSegment:
             raise Damaged(self.path, str(error)) from None
 
     def extent(self, row: int) -> memoryview:
-        """A view of one extent. Raises Damaged where it would lie outside the file."""
+        """A view of one extent; its batches' CRCs are looked at when it is first asked for. Raises
+        Damaged."""
         index = self.index
         position = index.positions[row]
         end = position + index.lengths[row]
         if end > len(self.data):
             raise Damaged(self.path, f"an extent ends at byte {end} of {len(self.data)}")
-        return self.data[position:end]
+        view = self.data[position:end]
+        if self._seen is not None and not self._seen[row]:
+            check_batches(view, self.path, index.firsts[row], index.lasts[row])
+            self._seen[row] = 1
+        return view
+
+
+def check_batches(view: Buffer, path: Path, first: int, last: int) -> None:
+    """Hold the batches of an extent against their CRCs and its offsets. Raises Damaged."""
+    at = first
+    try:
+        for pos, header in walk(view):
+            if header.base_offset < at or not crc_ok(view, header, pos):
+                raise Damaged(path, f"the batch at offset {at} is altered")
+            at = header.next_offset
+    except CorruptBatch as error:
+        raise Damaged(path, f"the batch at offset {at} is altered: {error}") from None
+    if at != last + 1:
+        raise Damaged(path, f"offsets {first} to {last} end at {at - 1}")
