@@ -154,9 +154,9 @@ class IndexBuilder:
             total.append(value)
 
     def build(
-        self, first_commit: int, last_commit: int, time_ms: int, lmdb_pages: int, page_size: int
+        self, first_commit: int, last_commit: int, time_ms: int, lmdb_pages: int, position: int
     ) -> bytes:
-        """The bytes to append to the file behind its LMDB pages."""
+        """The bytes to append to the file at `position`, which is behind its LMDB pages."""
         totals = b"".join(column.tobytes() for column in self._totals)
         columns = b"".join(column.tobytes() for column in self._columns)
         footer = _FOOTER.pack(
@@ -168,7 +168,7 @@ class IndexBuilder:
             0,
             first_commit,
             last_commit,
-            lmdb_pages * page_size,
+            position,
             len(self._totals[0]),
             len(self._columns[0]),
             time_ms,

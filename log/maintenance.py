@@ -1,4 +1,4 @@
-"""What happens beside the commits: checkpoints, rolls by age, seals, expiry.
+"""What happens beside the commits: checkpoints, rolls by age, seals, expiry, sweeps.
 
 Runs on the loop, in small steps, and hands the work to the background thread. Time comes from
 `tick`.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.log.background import Background
 from ottla.log.sealing import seal
 from ottla.log.segment import ActiveSegment, SealedSegment
+from ottla.log.sweep import Sweep
 
 if TYPE_CHECKING:
     from ottla.log.store import Store
@@ -21,6 +22,8 @@ _logger = logging.getLogger(__name__)
 
 #: After a failed checkpoint or seal, try again this much later.
 RETRY_MS: Final = 5_000
+#: However short a retention is, segments are not rolled more often for it: a roll costs flushes.
+LEAST_ROLL_MS: Final = 10_000
 
 
 class Maintenance:
@@ -33,9 +36,11 @@ class Maintenance:
         self._checkpointing = False
         self._sealing: set[int] = set()
         self._seal_again_ms = 0
+        self.sweep = Sweep(store, self._background)
 
     def close(self) -> None:
         """Finish what is under way and write a last checkpoint; blocks."""
+        self.sweep.stop()
         self._background.stop()
         self._store.deliver()
         self._background = Background(None)
@@ -54,12 +59,15 @@ class Maintenance:
         if active.last >= active.first and now_ms - active.created_ms >= self._roll_ms():
             store.roll()
         store.producers.expire(now_ms, store.options.producer_id_expiration_ms)
+        self.sweep.tick(now_ms)
 
     def _roll_ms(self) -> int:
         """At most a quarter of the shortest retention, so that space comes back in time."""
         options = self._store.options
         shortest = self._store.shortest_retention_ms()
-        return options.segment_ms if shortest < 0 else min(options.segment_ms, shortest // 4)
+        if shortest < 0:
+            return options.segment_ms
+        return min(options.segment_ms, max(shortest // 4, LEAST_ROLL_MS))
 
     # ------------------------------------------------------------------------------- checkpoints
 

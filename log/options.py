@@ -34,6 +34,8 @@ class StoreOptions:
     checkpoint_rows: int = 20_000
     #: This many of the newest sealed segments are read on the loop, older ones by a reader thread.
     warm_segments: int = 2
+    #: How often what retention lets go is looked for.
+    retention_check_ms: int = 300_000
     #: transactional.id / producer id state is forgotten this long after the last batch.
     producer_id_expiration_ms: int = 86_400_000
 

@@ -438,6 +438,10 @@ class Store:
             self._settings[number] = settings
         self._shortest_retention_ms = None
 
+    def configured(self) -> list[int]:
+        """The partitions whose settings are known."""
+        return list(self._settings)
+
     def settings(self, number: int) -> PartitionSettings:
         """What was told of a partition last."""
         return self._settings.get(number) or PartitionSettings()
@@ -512,8 +516,12 @@ class Store:
             self._settings.pop(number, None)
             self._shortest_retention_ms = None
             self.producers.drop_partition(number)
+            self._maintenance.sweep.soon()
         elif partition is not None:
+            before = partition.log_start_offset
             partition.committed(change.value)
+            if partition.log_start_offset > before:
+                self._maintenance.sweep.soon()
 
     # ----------------------------------------------------------------------------------- reading
 

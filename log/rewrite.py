@@ -1,0 +1,201 @@
+"""Rewriting: what is alive of one or more sealed segments goes into one new file, by partition.
+
+The new file is sealed and never saw LMDB. It is a header, then commit values as log/commit.py
+writes them (a directory and the extents it names, so `ottla repair` finds its way in it as in any
+other), then index and footer. Small extents of a partition that follow one another are joined.
+
+It is named for the range of commits it stands for, in a later generation, and hides the files it
+was made of. It gets that name only when it is whole and flushed, and they are removed after that,
+so at each step the widest complete file says what is true. Journals are left out: the caller sees
+to it that the checkpoint holds them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from struct import Struct
+from typing import Final
+
+from ottla.log.commit import Extent, encode
+from ottla.log.extents import IndexBuilder, SealedRow
+from ottla.log.folder import FORMAT, Folder, SealedName
+from ottla.log.readers import bring_in
+from ottla.log.segment import MAGIC, SealedSegment
+
+#: Extents of a partition are joined up to this size; a read walks one of them batch by batch.
+JOINED_BYTES: Final = 64 * 1024
+#: Written at a time, then the loop has its turn.
+CHUNK_BYTES: Final = 1 << 20
+#: Extents looked at between two pauses: a millisecond or two.
+SLICE_ROWS: Final = 1000
+#: In the header's flags: no LMDB environment, commit values one after the other.
+REWRITTEN: Final = 1
+
+_HEADER: Final = Struct("<8sHHIQq")
+_ALIGN: Final = 8
+_NEVER_ALONE: Final = 1 << 62
+
+
+def target(segments: Sequence[SealedSegment]) -> SealedName:
+    """The name of the file that stands for all of `segments` (ascending)."""
+    generation = max(segment.name.generation for segment in segments) + 1
+    return SealedName(segments[0].first, segments[-1].last, generation)
+
+
+def rewrite(
+    folder: Folder,
+    segments: Sequence[SealedSegment],
+    starts: Mapping[int, int],
+    pause: Callable[[], None],
+) -> SealedSegment | None:
+    """Write the live extents of `segments` (ascending) into one new file and open it.
+
+    starts: log start by partition; one that is not named has nothing alive. None, and no file,
+    where nothing is alive. Raises Damaged, OSError. On the
+    background thread; `pause` is called often, to give the loop its turn.
+    """
+    name = target(segments)
+    path = folder.segments / str(name)
+    temporary = path.with_name(path.name + ".tmp")
+    for segment in segments:
+        segment.check()
+        for at in range(0, len(segment.data), CHUNK_BYTES):
+            bring_in(segment, at, min(at + CHUNK_BYTES, len(segment.data)))
+            pause()
+    folder.step("rewrite: create")
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        writer = _Writer(folder, fd, segments[0], name, segments[-1].time_ms)
+        for chunk in _chunks(_live_extents(segments, starts, pause)):
+            writer.chunk(chunk)
+            pause()
+        if writer.rows:
+            writer.finish()
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    if not writer.rows:
+        temporary.unlink()
+        return None
+    folder.rename(temporary, path, "rewrite")
+    return SealedSegment(path, name, trusted=True)
+
+
+def _live_extents(
+    segments: Sequence[SealedSegment], starts: Mapping[int, int], pause: Callable[[], None]
+) -> Iterator[Extent]:
+    """By partition and offset, small ones joined."""
+    numbers = {number for segment in segments for number in segment.index.numbers()}
+    for number in sorted(numbers):
+        if number in starts:
+            yield from _joined(_live_rows(segments, number, starts[number], pause))
+
+
+def _live_rows(
+    segments: Sequence[SealedSegment], number: int, start: int, pause: Callable[[], None]
+) -> Iterator[Extent]:
+    for segment in segments:
+        totals = segment.totals(number)
+        if totals is None or totals.last < start:
+            continue
+        index = segment.index
+        for row in range(index.locate(totals, start), totals.start + totals.rows):
+            if row % SLICE_ROWS == 0:
+                pause()
+            yield Extent(
+                number,
+                index.row_flags[row],
+                index.firsts[row],
+                index.lasts[row],
+                index.times[row],
+                index.lengths[row],
+                [segment.extent(row)],
+            )
+
+
+def _joined(extents: Iterator[Extent]) -> Iterator[Extent]:
+    mine: Extent | None = None
+    for extent in extents:
+        if mine is None:
+            mine = extent
+        elif mine.length + extent.length > JOINED_BYTES:
+            yield mine
+            mine = extent
+        else:
+            mine.flags |= extent.flags
+            mine.last = extent.last
+            mine.max_timestamp = max(mine.max_timestamp, extent.max_timestamp)
+            mine.length += extent.length
+            mine.buffers += extent.buffers
+    if mine is not None:
+        yield mine
+
+
+def _chunks(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
+    chunk: list[Extent] = []
+    size = 0
+    for extent in extents:
+        chunk.append(extent)
+        size += extent.length
+        if size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+class _Writer:
+    """Appends to the new file and remembers where each extent went."""
+
+    def __init__(
+        self, folder: Folder, fd: int, first: SealedSegment, name: SealedName, time_ms: int
+    ) -> None:
+        self._folder = folder
+        self._fd = fd
+        self._name = name
+        self._time_ms = time_ms
+        self._position = 0
+        self.rows: dict[int, list[SealedRow]] = {}
+        self._write(_HEADER.pack(MAGIC, FORMAT, REWRITTEN, 0, name.first, first.time_ms))
+
+    def chunk(self, extents: list[Extent]) -> None:
+        """One commit value."""
+        self._folder.step("rewrite: write")
+        puts, rows = encode(self._name.last, self._time_ms, extents, (), _NEVER_ALONE)
+        start = self._position
+        for row in rows:
+            self.rows.setdefault(row.partition, []).append(
+                (
+                    row.last,
+                    row.max_timestamp,
+                    row.first,
+                    start + row.position,
+                    row.length,
+                    row.flags,
+                )
+            )
+        ((_, value),) = puts
+        self._write(value)
+
+    def finish(self) -> None:
+        """Index, footer, flush."""
+        self._folder.step("rewrite: index")
+        builder = IndexBuilder()
+        for number, rows in self.rows.items():
+            builder.add(number, iter(rows))
+        self._write(bytes(-self._position % _ALIGN))
+        name = self._name
+        index = builder.build(name.first, name.last, self._time_ms, 0, self._position)
+        self._write(index)
+        self._folder.step("rewrite: flush")
+        os.fsync(self._fd)
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        self._position += len(data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]

@@ -1,0 +1,241 @@
+"""Sweeps: moving log starts as retention asks, and giving back the disk space of dead records.
+
+Time, size, DeleteRecords and topic deletion all come to one thing: a partition's log start moves
+(a journal entry), or the partition ends. A sweep looks at that from time to time:
+
+1. on the loop, a few partitions a tick: move log starts (retention.py);
+2. on the background thread: weigh each sealed segment, and the active one (weights.py);
+3. on the loop: decide; then, one after the other on the background thread, remove what is dead,
+   rewrite what is mostly dead, finely cut, or one of many small ones (rewrite.py). If most of the
+   active segment is dead it is rolled, and the next sweep finds it sealed.
+
+A segment is touched only when the checkpoint holds its journal: `State.applied` is past it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.log.background import Background
+from ottla.log.errors import LogError
+from ottla.log.folder import SealedName
+from ottla.log.options import Table
+from ottla.log.partition import KEY, read_row
+from ottla.log.retention import kept_from
+from ottla.log.rewrite import rewrite
+from ottla.log.segment import ActiveSegment, SealedSegment
+from ottla.log.weights import Weighed, Weight, plan, weigh
+from ottla.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.log.store import Store
+
+_logger = logging.getLogger(__name__)
+
+#: What one tick may do, in units of a few microseconds.
+BUDGET: Final = 200
+#: The first sweep comes at most this much after the start, in ms.
+FIRST_MS: Final = 30_000
+#: One that was asked for comes this much after the last one began.
+SOON_MS: Final = 1000
+
+#: What a sweep yields: units of work it just did on the loop, or a job for the background thread.
+_Request = int | Callable[[], object]
+_Steps = Generator[_Request, Any, None]
+
+
+class Sweep:
+    """Sweeps again and again, a little in each tick."""
+
+    def __init__(self, store: Store, background: Background) -> None:
+        self._store = store
+        self._background = background
+        self._steps: _Steps | None = None
+        self._waiting = False
+        self._asked = False
+        self._began_ms: int | None = None
+        #: Partitions that are gone; numbers never come back.
+        self._gone: set[int] = set()
+        #: Files that could not be read: they are left as they are.
+        self._given_up: set[SealedName] = set()
+        #: The active segment that was rolled because most of it is dead.
+        self._rolled: ActiveSegment | None = None
+
+    def soon(self) -> None:
+        """Something died: do not wait for the next regular sweep."""
+        self._asked = True
+
+    def stop(self) -> None:
+        """No more of it; what is under way on the background thread is finished there."""
+        self._steps = None
+        self._waiting = True
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+        if self._waiting:
+            return
+        if self._steps is None:
+            if not self._due(now_ms):
+                return
+            self._began_ms = now_ms
+            self._asked = False
+            self._steps = self._sweep(now_ms)
+        self._advance(None)
+
+    def _due(self, now_ms: int) -> bool:
+        interval = self._store.options.retention_check_ms
+        if self._began_ms is None:
+            self._began_ms = now_ms - interval + min(FIRST_MS, interval)
+        passed = now_ms - self._began_ms
+        return passed >= interval or (self._asked and passed >= SOON_MS)
+
+    def _advance(self, answer: object) -> None:
+        """Go on until the budget of a tick is used up or a job is under way."""
+        steps = self._steps
+        if steps is None:
+            return
+        budget = BUDGET
+        while budget > 0:
+            try:
+                if isinstance(answer, Exception):
+                    request = steps.throw(answer)
+                else:
+                    request = steps.send(answer)
+            except StopIteration:
+                self._steps = None
+                return
+            except (LogError, OSError, KafkaError) as error:
+                _logger.error("giving back disk space: %s", error)
+                self._steps = None
+                return
+            answer = None
+            if isinstance(request, int):
+                budget -= request
+                continue
+            self._waiting = True
+            self._background.submit(request, self._answered)
+            return
+
+    def _answered(self, answer: object) -> None:
+        self._waiting = False
+        self._advance(answer)
+
+    # ------------------------------------------------------------------------------ one sweep
+
+    def _sweep(self, now_ms: int) -> _Steps:
+        yield from self._move_starts(now_ms)
+        starts = yield from self._log_starts()
+        weighed = yield from self._weigh(starts)
+        for weight in weighed.weights:
+            if not weight.rows:
+                yield from self._replace([weight.segment], None, "drop")
+        self._roll_dead(weighed.active_dead)
+        store = self._store
+        retention_ms = store.shortest_retention_ms()
+        groups = plan(
+            weighed.weights,
+            segment_bytes=store.options.segment_bytes,
+            span_ms=-1 if retention_ms < 0 else retention_ms // 4,
+            warm=store.options.warm_segments,
+            lost=[missing.first for missing in store.layout.missing],
+        )
+        for group in groups:
+            yield from self._rewrite(group, starts)
+
+    def _move_starts(self, now_ms: int) -> _Steps:
+        """Let go of what retention lets go of."""
+        store = self._store
+        for number in store.configured():
+            yield 2
+            try:
+                partition = store.partition(number)
+                start = kept_from(store.layout, partition, store.settings(number), now_ms)
+            except KeyError:
+                continue  # admitted, or dropped in the meantime
+            except LogError as error:
+                _logger.error("%s", error)
+                continue
+            if start > partition.start_admitted:
+                store.delete_records(partition, start)
+                yield 10
+        store.flush()
+        ticket = store.settled()
+        while not ticket.done:
+            yield BUDGET
+        self._asked = False  # what died until now is about to be weighed
+
+    def _log_starts(self) -> Generator[_Request, Any, dict[int, int]]:
+        store = self._store
+        starts: dict[int, int] = {}
+        for number in store.configured():
+            yield 1
+            try:
+                starts[number] = store.partition(number).log_start_offset
+            except KeyError:
+                continue
+        return starts
+
+    def _weigh(self, starts: dict[int, int]) -> Generator[_Request, Any, Weighed]:
+        """Weigh what may be touched; fills in the log starts of partitions that nobody has told
+        the settings of."""
+        store = self._store
+        while True:
+            applied = store.state.applied
+            sealed = [
+                segment
+                for segment in store.layout.sealed
+                if segment.last <= applied and segment.name not in self._given_up
+            ]
+            weighed: Weighed = yield partial(
+                weigh, sealed, store.layout.active, starts, self._background.pause
+            )
+            unknown = weighed.unknown - self._gone
+            if not unknown:
+                return weighed
+            for number in unknown:
+                yield 3
+                row = store.get(Table.PARTITIONS, KEY.pack(number))
+                if row is None:
+                    self._gone.add(number)
+                else:
+                    starts[number] = read_row(row)[1]
+
+    def _roll_dead(self, dead: int) -> None:
+        """Roll the active segment when most of it is dead; sweep again when it is sealed."""
+        store = self._store
+        active = store.layout.active
+        if 2 * dead > active.used and 16 * active.used >= store.options.segment_bytes:
+            self._rolled = active
+            store.roll()
+        rolled = self._rolled
+        if rolled is None:
+            return
+        if rolled in store.layout.unsealed() or rolled.last > store.state.applied:
+            self.soon()
+        else:
+            self._rolled = None
+            self.soon()
+
+    def _rewrite(self, group: list[Weight], starts: dict[int, int]) -> _Steps:
+        store = self._store
+        need = sum(weight.live for weight in group) + store.options.disk_reserve_bytes
+        if store.folder.free_bytes() < need + need // 8:
+            return  # dropping whole files is what makes room then
+        segments = [weight.segment for weight in group]
+        try:
+            made = yield partial(rewrite, store.folder, segments, starts, self._background.pause)
+        except LogError as error:
+            _logger.error("%s; it is left as it is", error)
+            self._given_up.update(segment.name for segment in segments)
+            return
+        yield from self._replace(segments, made, "rewrite")
+
+    def _replace(self, gone: list[SealedSegment], made: SealedSegment | None, what: str) -> _Steps:
+        """Reads go to the new file from now on; the old ones are removed, readers keep theirs."""
+        store = self._store
+        store.layout.replace(gone, [] if made is None else [made], None)
+        for segment in gone:
+            yield partial(store.folder.remove, segment.path, what)
