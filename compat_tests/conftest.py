@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from compat_tests.apache import distribution
+from compat_tests.clients import CLIENTS
+from compat_tests.clients.base import Client
 from compat_tests.harness.brokers import BROKERS, Broker
 from compat_tests.harness.results import Results
 from compat_tests.raw import calls
@@ -154,3 +158,36 @@ def new_topic(broker: Broker, new_name: Callable[[], str]) -> MakeTopic:
 def topic(new_topic: MakeTopic) -> str:
     """A new topic of one partition."""
     return new_topic()
+
+
+def make_client(name: str, bootstrap: str) -> Client:
+    """Skips the test where the Java client cannot be had: .ci/run does not allow that."""
+    if name == "java":
+        _need_java()
+    return CLIENTS[name](bootstrap)
+
+
+@functools.cache
+def _java_is_missing() -> str | None:
+    try:
+        distribution.libs()
+    except distribution.Unavailable as error:
+        return str(error)
+    return None
+
+
+def _need_java() -> None:
+    if reason := _java_is_missing():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def client(broker: Broker, request: pytest.FixtureRequest) -> Client:
+    """The client of this run of the test; see `for_clients`."""
+    request.node.user_properties.append(("client", request.param))
+    return make_client(request.param, broker.bootstrap)
+
+
+@pytest.fixture
+def all_clients(broker: Broker) -> list[Client]:
+    return [make_client(name, broker.bootstrap) for name in CLIENTS]
