@@ -154,7 +154,12 @@ class World:
         self.open.append(reply)
         self.ids += 1
         call = Call(reply, version, client_id, "/127.0.0.1", f"{self.ids:04}")
-        self.take(self.machine.handle(request, call, self.now))
+        outcome = self.machine.handle(request, call, self.now)
+        if isinstance(request, HeartbeatRequest):
+            assert not outcome.records
+            self._release(outcome)  # a heartbeat waits for nothing
+        else:
+            self.take(outcome)
         self.run()
         return reply
 
