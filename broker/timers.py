@@ -54,8 +54,11 @@ class Timers:
         return len(self._heap) - self._dead
 
     def on_nearer(self, arm: Callable[[float], None]) -> None:
-        """Set who is told, with a monotonic time in ms, that `run_due` is needed earlier."""
+        """Set who is told, with a monotonic time in ms, that `run_due` is needed earlier; at once
+        of what is waiting already."""
         self._arm = arm
+        if self._heap:
+            arm(self._heap[0][0])
 
     def after(self, delay_ms: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` once, from `run_due`, when `delay_ms` have passed."""
