@@ -30,6 +30,7 @@ from ottla.broker.listeners import Listener
 from ottla.broker.machine import boot_id
 from ottla.broker.metadata import Topics
 from ottla.broker.metadata_rows import CLUSTER_ID, NODE_ID
+from ottla.broker.rolling import Rolling
 from ottla.broker.server import Server
 from ottla.broker.sessions import FetchSessions
 from ottla.broker.timers import Timers
@@ -118,6 +119,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
     try:
         await _identify(store, config)
         broker = _assemble(store, config, clock)
+        Rolling(store, broker.topics, broker.timers, clock)
         server = Server(broker, loop)
         await server.start()
         gc.freeze()  # what a start makes lives as long as the process: not worth looking at again
@@ -168,6 +170,8 @@ def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:
     producer_ids = ProducerIds(store.get(Table.CLUSTER, NEXT_PRODUCER_ID), store.change)
     store.on_reset(lambda _: producer_ids.reset(store.get(Table.CLUSTER, NEXT_PRODUCER_ID)))
     timers = Timers(clock)
+    waiters = Waiters(timers)
+    store.listen(lambda committed: waiters.moved(committed.partitions))
     return Broker(
         node_id=config.node_id,
         cluster_id=cluster_id.decode(),
@@ -176,7 +180,7 @@ def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:
         topics=Topics(store, config),
         clock=clock,
         timers=timers,
-        waiters=Waiters(timers),
+        waiters=waiters,
         sessions=FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             lambda: secrets.randbelow((1 << 31) - 1) + 1,

@@ -86,6 +86,21 @@ class Connection:
                 f"{self._peer} answers what is not Kafka's protocol: {error}"
             ) from None
 
+    def tell(self, request: Message, version: int | None = None) -> int:
+        """Send a request and do not wait (Produce with acks=0 has no answer); gives its version."""
+        if version is None:
+            version = self._common_version(type(request))
+        self._correlation_id += 1
+        flexible = version >= request.flexible
+        header = RequestHeader(request.api_key, version, self._correlation_id, CLIENT_ID)
+        body = encode(request, version)
+        try:
+            for buffer in enclose(encode_request_header(header, flexible), body):
+                self._socket.sendall(buffer)
+        except OSError as error:
+            raise ClientError(f"{self._peer}: {error}") from None
+        return version
+
     def _receive(self) -> bytes:
         (size,) = _SIZE.unpack(self._exactly(4))
         return self._exactly(size)
@@ -93,7 +108,10 @@ class Connection:
     def _exactly(self, size: int) -> bytes:
         parts = []
         while size > 0:
-            part = self._socket.recv(min(size, 1 << 20))
+            try:
+                part = self._socket.recv(min(size, 1 << 20))
+            except OSError as error:
+                raise ClientError(f"{self._peer}: {error}") from None
             if not part:
                 raise ClientError(f"{self._peer} closed the connection; is it a Kafka broker?")
             parts.append(part)
@@ -147,6 +165,10 @@ class Cluster:
         """Ask the broker that leads a partition; `topics` has been called for the topic."""
         address = self._brokers[self._leaders[topic, partition]]
         return self._connection(address).call(request, response)
+
+    def tell_leader(self, topic: str, partition: int, request: Message) -> None:
+        """Send to the broker that leads a partition, without an answer."""
+        self._connection(self._brokers[self._leaders[topic, partition]]).tell(request)
 
     def leader(self, topic: str, partition: int) -> int:
         """The number of the broker that leads a partition of a topic that `topics` told of."""

@@ -273,12 +273,13 @@ class Topics:
         own = {(kind, name): configs for kind, name, configs in settings}
         if any(kind is ResourceType.BROKER for kind, _ in own):
             self._apply_broker(own)
-        changed = [
-            replace(topic, configs=own.get((ResourceType.TOPIC, topic.name), topic.configs))
-            for topic in self._visible.values()
-            if (ResourceType.TOPIC, topic.name) in own
-        ]
-        self._show(changed)
+        self._show(
+            [
+                replace(self._visible[name], configs=configs)
+                for kind, name, configs in settings
+                if kind is ResourceType.TOPIC
+            ]
+        )
 
     def _apply_broker(self, own: Mapping[tuple[ResourceType, str], Mapping[str, str]]) -> None:
         node = str(self._config.node_id)

@@ -38,9 +38,14 @@ def topic_row(name: str, topic_id: bytes, partitions: Sequence[int]) -> Change:
 def scan_topics(store: Store) -> Iterator[tuple[str, bytes, tuple[int, ...]]]:
     """Name, id and partition numbers of every topic."""
     for key, value in store.scan(Table.TOPICS):
-        version, topic_id, count = _TOPIC.unpack_from(value)
-        _check(version, f"topic {key.decode()}")
-        yield key.decode(), topic_id, Struct(f"<{count}I").unpack_from(value, _TOPIC.size)
+        yield key.decode(), *read_topic(key, value)
+
+
+def read_topic(key: bytes, value: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """A topic's id and its partitions' numbers. Raises UnknownRow."""
+    version, topic_id, count = _TOPIC.unpack_from(value)
+    _check(version, f"topic {key.decode()}")
+    return topic_id, Struct(f"<{count}I").unpack_from(value, _TOPIC.size)
 
 
 def config_row(kind: int, name: str, configs: Mapping[str, str]) -> Change:

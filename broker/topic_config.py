@@ -55,7 +55,7 @@ def effective(config: ServerConfig, own: Mapping[str, str]) -> TopicConfig:
     values = {}
     for name in TOPIC:
         key = keys("topic")[name]
-        text = own.get(name) or value_of(config, key)
+        text = own[name] if name in own else value_of(config, key)
         values[name.replace(".", "_")] = parse(name, key.type, text)
     return TopicConfig(**values)  # type: ignore[arg-type]  # a test holds the table against the fields
 
@@ -93,7 +93,8 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
 
 def value_of(config: ServerConfig, key: Key) -> str:
     """The text of a topic setting that the topic does not set itself."""
-    return config.topic_default(key) or key.default or ""
+    text = config.topic_default(key)
+    return (key.default or "") if text is None else text
 
 
 def check_own(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:

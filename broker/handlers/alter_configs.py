@@ -36,7 +36,8 @@ def handle(ctx: Context, request: AlterConfigsRequest) -> Parked:
         try:
             if (kind, name) in twice:
                 raise KafkaError(Error.INVALID_REQUEST, "the request names this resource twice")
-            changes.append((ResourceType(kind), name, _replaced(ctx.broker, resource)))
+            own = _replaced(ctx.broker, resource)
+            changes.append((ResourceType(kind), name, own))
         except KafkaError as error:
             answer.error_code, answer.error_message = error.error, error.message
     topics = ctx.broker.topics

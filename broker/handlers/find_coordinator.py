@@ -3,7 +3,8 @@
 There is one node, so for groups the answer is this node. Transactions and share groups have no
 coordinator here yet, and the answer says so with an error that a client does not repeat: with
 COORDINATOR_NOT_AVAILABLE a Java producer's initTransactions would ask for a minute before it fails,
-and then only say that it timed out.
+and then only say that it timed out; with INVALID_REQUEST librdkafka would do the same. All of them
+take TRANSACTIONAL_ID_AUTHORIZATION_FAILED as final, at once.
 
 v1 key types and messages; v3 flexible; v4 several keys; v5 TRANSACTION_ABORTABLE; v6 shares.
 """
@@ -20,15 +21,18 @@ from ottla.wire.errors import Error, KafkaError
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 _MISSING = {
-    TRANSACTION: "transactions are not served yet",
-    SHARE: "share groups are not served yet",
+    TRANSACTION: (
+        Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "transactions are not served yet",
+    ),
+    SHARE: (Error.INVALID_REQUEST, "share groups are not served yet"),
 }
 
 
 def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     kind = request.key_type
     if kind in _MISSING:
-        raise KafkaError(Error.INVALID_REQUEST, _MISSING[kind])
+        raise KafkaError(*_MISSING[kind])
     if kind != GROUP:
         raise KafkaError(Error.INVALID_REQUEST, f"coordinator type {kind} is unknown")
     node, host, port = (
