@@ -6,8 +6,8 @@ Time, size, DeleteRecords and topic deletion all come to one thing: a partition'
 1. on the loop, a few partitions a tick: move log starts (retention.py);
 2. on the background thread: weigh each sealed segment, and the active one (weights.py);
 3. on the loop: decide; then, one after the other on the background thread, remove what is dead,
-   rewrite what is mostly dead, finely cut, or one of many small ones (rewrite.py). If most of the
-   active segment is dead it is rolled, and the next sweep finds it sealed.
+   rewrite what is mostly dead, wasteful, or one of many small ones (rewrite.py). If most of the
+   active segment is dead it is rolled, and a later sweep finds it sealed.
 
 A segment is touched only when the checkpoint holds its journal: `State.applied` is past it.
 """

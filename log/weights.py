@@ -28,15 +28,16 @@ class Weight(NamedTuple):
 
     @property
     def mostly_dead(self) -> bool:
-        """Under half of what it takes is alive: of the file as LMDB made it, journals and all; of
-        the extents, where there is nothing but them."""
-        whole = self.total if self.segment.name.generation else self.segment.size
-        return 2 * self.live < whole
+        """Under half of its records are alive."""
+        return 2 * self.live < self.total
 
     @property
-    def finely_cut(self) -> bool:
-        """Worth joining: done once, a second time would give the same."""
-        return not self.segment.name.generation and self.live < FINE_BYTES * self.rows
+    def wasteful(self) -> bool:
+        """Joined and without journals it would be smaller or quicker to read. Rewriting it a
+        second time would give the same."""
+        if self.segment.name.generation:
+            return False
+        return self.live < FINE_BYTES * self.rows or 2 * self.live < self.segment.size
 
 
 class Weighed(NamedTuple):
@@ -97,8 +98,8 @@ def plan(
     """Which segments to rewrite, each list into one file; those without life are left out.
 
     weights: ascending. span_ms: a file may stand for at most this much time (-1: any), or the
-    newest of it would keep the oldest on disk. warm: the newest so many are read a lot, and left
-    unless they are mostly dead. lost: commits of files that were set aside; none may vanish
+    newest of it would keep the oldest on disk. warm: the newest so many are read from memory, and
+    left unless they are mostly dead. lost: commits of files that were set aside; none may vanish
     within a wider file.
     """
     alive = [weight for weight in weights if weight.rows]
@@ -110,7 +111,7 @@ def plan(
         if len(run) >= MERGED:
             groups.append(run.copy())
         else:
-            groups.extend([w] for w in run if w.mostly_dead or w.finely_cut)
+            groups.extend([w] for w in run if w.mostly_dead or w.wasteful)
         run.clear()
 
     for weight in cold:
