@@ -172,8 +172,8 @@ def variants() -> dict[str, Variant]:
     ottla, kafka = OttlaSoftware(), KafkaSoftware()
     flush = {"log.flush.interval.messages": "1"}
     table = [
-        Variant(OTTLA, "Ottla fsync", ottla, {"durability": "fsync", **BOTH}),
-        Variant(OTTLA_OS, "Ottla os", ottla, {"durability": "os", **BOTH}),
+        Variant(OTTLA, "Ottla fsync", ottla, {"ottla.durability": "fsync", **BOTH}),
+        Variant(OTTLA_OS, "Ottla os", ottla, {"ottla.durability": "os", **BOTH}),
         Variant(KAFKA, "Kafka", kafka, BOTH),
         Variant(KAFKA_FLUSH1, "Kafka flush=1", kafka, {**flush, **BOTH}),
     ]
@@ -227,10 +227,14 @@ class Broker:
             try:
                 raw.connect(self.address, 1).socket.close()
                 raw.served(self.address)
-                return
+                break
             except (OSError, IndexError):
                 continue
-        raise RuntimeError(f"{self.variant.title} did not start:\n{self.last_lines()}")
+        else:
+            raise RuntimeError(f"{self.variant.title} did not start:\n{self.last_lines()}")
+        # A misspelt setting would measure something else than the report says.
+        if "unknown setting" in self.last_lines():
+            raise RuntimeError(f"{self.variant.title} refused a setting:\n{self.last_lines()}")
 
     def last_lines(self, count: int = 15) -> str:
         log = self.folder / "output.log"
