@@ -68,8 +68,9 @@ def rewrite(
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         writer = _Writer(folder, fd, segments[0], name, segments[-1].time_ms)
-        for chunk in _chunks(_live_extents(segments, starts, pause)):
-            writer.chunk(chunk)
+        size = _chunk_bytes(segments, name)
+        for number, chunk in enumerate(_chunks(_live_extents(segments, starts, pause), size)):
+            writer.chunk(name.first + number, chunk)
             pause()
         if writer.rows:
             writer.finish()
@@ -135,13 +136,20 @@ def _joined(extents: Iterator[Extent]) -> Iterator[Extent]:
         yield mine
 
 
-def _chunks(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
+def _chunk_bytes(segments: Sequence[SealedSegment], name: SealedName) -> int:
+    """So much that there are no more chunks than commits: each has a number of the range for its
+    own, by which a salvage tells them apart."""
+    total = sum(part.length for segment in segments for part in segment.index.partitions())
+    return max(CHUNK_BYTES, total // max(1, name.last - name.first) + 1)
+
+
+def _chunks(extents: Iterator[Extent], limit: int) -> Iterator[list[Extent]]:
     chunk: list[Extent] = []
     size = 0
     for extent in extents:
         chunk.append(extent)
         size += extent.length
-        if size >= CHUNK_BYTES:
+        if size >= limit:
             yield chunk
             chunk, size = [], 0
     if chunk:
@@ -162,10 +170,10 @@ class _Writer:
         self.rows: dict[int, list[SealedRow]] = {}
         self._write(_HEADER.pack(MAGIC, FORMAT, REWRITTEN, 0, name.first, first.time_ms))
 
-    def chunk(self, extents: list[Extent]) -> None:
+    def chunk(self, number: int, extents: list[Extent]) -> None:
         """One commit value."""
         self._folder.step("rewrite: write")
-        puts, rows = encode(self._name.last, self._time_ms, extents, (), _NEVER_ALONE)
+        puts, rows = encode(number, self._time_ms, extents, (), _NEVER_ALONE)
         start = self._position
         for row in rows:
             self.rows.setdefault(row.partition, []).append(

@@ -24,6 +24,7 @@ from tests.log.logkit import (
     with_options,
 )
 
+from ottla.log.commit import MAGIC, parse
 from ottla.log.errors import Damaged
 from ottla.log.folder import SealedName
 from ottla.log.options import PartitionSettings, StoreOptions
@@ -461,6 +462,34 @@ def test_rewriting_nothing_makes_no_file(log: Log) -> None:
     files = log.files
     assert rewrite(log.store.folder, log.store.layout.sealed, {}, lambda: None) is None
     assert log.files == files
+
+
+@pytest.mark.parametrize("commits", [1, 2, 5])
+def test_each_commit_value_has_a_number_of_its_own(log: Log, commits: int) -> None:
+    """Few commits, many bytes: a salvage tells values apart by number."""
+    (number,) = (partition.number for partition in log.partitions(1))
+    log.roll()
+    partition = log.store.partition(number)
+    for turn in range(commits):
+        batches = [make_batch(size=7000, fill=turn) for _ in range(400)]
+        for batch in batches:
+            log.store.append(partition, batch, read_header(batch), 1)
+        log.store.flush()
+    log.roll()
+    segment = log.store.layout.sealed[-1]
+    made = rewrite(log.store.folder, [segment], {number: 0}, lambda: None)
+    assert made is not None
+    image = bytes(made.data)
+    found = []
+    at = image.find(MAGIC)
+    while at >= 0:
+        value = parse(image[at:])
+        found.append(value.number)
+        assert sum(row.length for row in value.rows) == value.size - value.rows[0].position
+        at = image.find(MAGIC, at + value.size)
+    assert found == list(range(made.first, made.first + len(found)))
+    assert found[-1] <= made.last
+    assert sum(made.index.lengths) == sum(segment.index.lengths)
 
 
 class Fake:
