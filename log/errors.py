@@ -35,6 +35,7 @@ class Damaged(LogError):
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(f"{path}: {what}")
         self.path = path
+        self.what = what
 
 
 class MissingRecords(LogError):

@@ -184,3 +184,22 @@ def _overflow(file: memoryview, meta: Meta, page: int, size: int) -> int:
     if number != page or flags & 0xFF != _OVERFLOW or count < pages:
         raise BadPages(f"overflow page {page} is damaged")
     return base + _PAGE_HEADER
+
+
+def loose_values(file: memoryview, page_size: int = 4096) -> Iterator[Value]:
+    """Values that any leaf page names, whether the tree still reaches it or not; `size` is that
+    of the value, which may not be there. For salvage: what cannot be is stepped over.
+    """
+    last_page = len(file) // page_size - 1
+    meta = Meta(page_size, last_page, 0, 0, 0, 0)
+    for page in range(2, last_page + 1):
+        base = page * page_size
+        number, _, flags, lower, _ = _PAGE.unpack_from(file, base)
+        sound = number == page and flags & 0xFF == _LEAF and _PAGE_HEADER <= lower <= page_size
+        if not sound or lower & 1:
+            continue
+        for pointer in _pointers(file, base, lower):
+            try:
+                yield _value(file, meta, base, pointer)
+            except BadPages:
+                continue

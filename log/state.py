@@ -54,6 +54,13 @@ class State:
         """Flush what was written without a flush (durability `os`)."""
         self._env.sync(True)
 
+    def check(self, most: int) -> None:
+        """Hold every row of the checkpoint against its CRC, if there are at most so many. Raises
+        Damaged: a key that is altered would be a row that is not found."""
+        if self._env.stat()["entries"] <= most:
+            for _ in self._stored_rows(None, b""):
+                pass
+
     # ------------------------------------------------------------------------------------ reading
 
     def get(self, table: Table, key: bytes) -> bytes | None:
@@ -115,11 +122,11 @@ class State:
         return [(key, value) for key, value in sorted(rows.items()) if value is not None], last
 
     def _stored_rows(
-        self, table: Table, prefix: bytes, after: bytes = b""
+        self, table: Table | None, prefix: bytes, after: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
-        """What the checkpoint has, from the first key behind `after` on."""
-        start = bytes((table,)) + prefix
-        first = max(start, bytes((table,)) + after + b"\0") if after else start
+        """What the checkpoint has, from the first key behind `after` on; of all tables (None)."""
+        start = b"" if table is None else bytes((table,)) + prefix
+        first = start if table is None or not after else max(start, start[:1] + after + b"\0")
         try:
             with self._env.begin() as txn, txn.cursor() as cursor:
                 if not cursor.set_range(first):
