@@ -164,8 +164,11 @@ class _Consumer(Consumer):
         return int(found.offset)
 
     def poll(self, seconds: float) -> list[Received]:
+        # consume() waits for all it was asked for: wait for one, then take what else is there
+        first = self.consumer.poll(seconds)
+        messages = [] if first is None else [first, *self.consumer.consume(499, 0)]
         got = []
-        for message in self.consumer.consume(500, min(seconds, 0.2)):
+        for message in messages:
             error = message.error()
             if error is None:
                 got.append(_received(message))

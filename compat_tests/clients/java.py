@@ -35,22 +35,23 @@ from compat_tests.clients.base import (
     TopicDescription,
 )
 
-SOURCE = Path(__file__).parent.parent / "java" / "Driver.java"
+SOURCES = sorted((Path(__file__).parent.parent / "java").glob("*.java"))
 SECONDS = 60.0
 
 
 def compiled() -> Path:
-    """The folder with Driver.class, compiled when the source or the jars are new."""
+    """The folder with the classes of java/, compiled when a source or the jars are new."""
     libs = distribution.libs()
     names = "".join(sorted(jar.name for jar in libs.glob("*.jar")))
-    digest = hashlib.sha256(SOURCE.read_bytes() + names.encode()).hexdigest()[:16]
+    text = b"".join(source.read_bytes() for source in SOURCES)
+    digest = hashlib.sha256(text + names.encode()).hexdigest()[:16]
     folder = distribution.ROOT / ".cache" / f"java-driver-{digest}"
     if not folder.exists():
         javac = shutil.which("javac")
         if javac is None:
             raise distribution.Unavailable("no javac on PATH: a JRE is not enough, install a JDK")
         partial = folder.with_name(f"{folder.name}.{threading.get_native_id()}")
-        subprocess.run([javac, "-d", partial, "-cp", f"{libs}/*", SOURCE], check=True)
+        subprocess.run([javac, "-d", partial, "-cp", f"{libs}/*", *SOURCES], check=True)
         if folder.exists():  # another process was faster
             shutil.rmtree(partial)
         else:
