@@ -88,12 +88,13 @@ class _Decoder:
         with source.block("def decode(buf, p):"):
             # Slices of bytes are the fastest to decode; records must stay where they are.
             copy = "view = memoryview(buf)" if self.views else "buf = bytes(buf)"
-            source.emit(copy, "end = len(buf)")
+            source.emit(copy, "end = len(buf)", f"room = {primitives.MAX_ELEMENTS}")
             with source.block("try:"):
                 source.emit(f"o = new({source.cls_name(cls)})")
                 self.struct(cls, "o")
                 self.flush()
-                source.emit("if p != end: raise trailing(end - p)")
+                if not getattr(cls, "may_trail", False):
+                    source.emit("if p != end: raise trailing(end - p)")
             with source.block("except REFUSED as error:"):
                 source.emit("raise refuse(error, TITLE, PATHS, p, end) from None")
             source.emit("return o")
@@ -218,7 +219,9 @@ class _Decoder:
             size = smallest(item, self.version, self.compact)
             items = source.fresh("list")
             source.emit(
-                f"if not 0 <= {n} * {size} <= end - p: raise bad_count({n}, {size}, end - p)",
+                f"room -= {n}",
+                f"if not 0 <= {n} * {size} <= end - p or room < 0: "
+                f"raise bad_count({n}, {size}, end - p)",
                 f"{items} = {target} = []",
             )
             if item.struct is not None:
@@ -296,16 +299,15 @@ class _Decoder:
                     source.emit(f"{tag}, p, {stop} = read_tag(buf, p, {tag})")
                     for field in tagged:
                         with source.block(f"if {tag} == {field.tag}:"):
-                            self.tagged(field, f"{var}.{field.name}")
-                            source.emit(
-                                f"if p != {stop}: raise bad_tag_size({tag}, {stop}, p)", "continue"
-                            )
+                            self.tagged(field, f"{var}.{field.name}", tag, stop)
                     source.emit(f"p = {stop}")
 
-    def tagged(self, field: Field, target: str) -> None:
+    def tagged(self, field: Field, target: str, tag: str, stop: str) -> None:
+        """A tagged field we know. It has to end where its size says."""
         with self.source.about([*self.source.path[:-1], field.name]):
             self.value(field, target)
             self.flush()
+            self.source.emit(f"if p != {stop}: raise bad_tag_size({tag}, {stop}, p)", "continue")
 
 
 @cache

@@ -17,6 +17,13 @@ ZERO_UUID = bytes(16)
 MAX_STRING = 0x7FFF
 """Longest string in bytes. Compact strings could be longer, Kafka refuses them all the same."""
 
+MAX_ELEMENTS = 1 << 18
+"""Most structs, strings and the like that one message may hold, in all its arrays together.
+
+The smallest struct takes three bytes of a frame and fifty times that in memory, so that frames of
+the size Produce must be allowed would be a way to fill it. No client asks for 262,144 partitions
+in one request."""
+
 ONE_BYTE = tuple(bytes((n,)) for n in range(128))
 """Every varint of one byte, ready made."""
 
@@ -97,9 +104,11 @@ def bad_count(count: int, size: int, left: int) -> FrameError:
         return FrameError("null where none may be")
     if count < 0:
         return FrameError(f"negative count {count}")
-    return FrameError(
-        f"{count} elements of at least {size} bytes are more than the {left} bytes left"
-    )
+    if count * size > left:
+        return FrameError(
+            f"{count} elements of at least {size} bytes are more than the {left} bytes left"
+        )
+    return FrameError(f"{count} more elements are over the {MAX_ELEMENTS} a message may hold")
 
 
 def trailing(count: int) -> FrameError:

@@ -2,7 +2,6 @@
 
 import pkgutil
 from collections.abc import Callable
-from dataclasses import fields as dataclass_fields
 from importlib import import_module
 from typing import Any
 
@@ -103,24 +102,20 @@ def written(message: Message, version: int) -> bytes:
     return b"".join(encode(message, version))
 
 
-def full(cls: type, version: int) -> Any:
+def full(cls: type, version: int, elements: int = 2) -> Any:
     """One value of a message with something in every field: what malformed input is made from."""
     made = {}
     for field in FIELDS[cls]:
         if version in field.versions:
-            made[field.name] = _full_value(field, version)
+            made[field.name] = _full_value(field, version, elements)
     return cls(**made)
 
 
-def _full_value(field: Field, version: int) -> Any:
+def _full_value(field: Field, version: int, elements: int) -> Any:
     if field.kind == "array":
         assert field.item is not None
-        return [_full_value(field.item, version) for _ in range(2)]
+        return [_full_value(field.item, version, elements) for _ in range(elements)]
     if field.struct is not None:
-        return full(field.struct, version)
-    samples = {"bool": True, "string": "name", "bytes": b"data", "records": b"r" * 70}
+        return full(field.struct, version, elements)
+    samples = {"bool": True, "string": "name", "bytes": b"data", "records": b"batch"}
     return samples.get(field.kind, bytes(range(16)) if field.kind == "uuid" else 3)
-
-
-def attributes(message: Any) -> dict[str, Any]:
-    return {field.name: getattr(message, field.name) for field in dataclass_fields(message)}

@@ -35,7 +35,7 @@ PERMISSIONS = {
     "cluster_authorized_operations",
     "topic_authorized_operations",
 }
-QUICK = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 # -- kafka-python: the definitions ----------------------------------------------------------------
