@@ -111,6 +111,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
             durability="os" if config.ottla_durability == "os" else "fsync",
             max_request_bytes=config.socket_request_max_bytes,
             producer_id_expiration_ms=config.producer_id_expiration_ms,
+            retention_check_ms=config.log_retention_check_interval_ms,
         ),
         now_ms=clock.wall_ms(),
         boot_id=boot_id(),
