@@ -20,14 +20,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.log.background import Background
-from ottla.log.errors import LogError
-from ottla.log.folder import SealedName
+from ottla.log.errors import Closed, LogError
+from ottla.log.folder import Folder, SealedName
 from ottla.log.options import Table
 from ottla.log.partition import KEY, read_row
 from ottla.log.retention import kept_from
 from ottla.log.rewrite import rewrite
 from ottla.log.segment import ActiveSegment, SealedSegment
-from ottla.log.weights import Weighed, Weight, plan, weigh
+from ottla.log.weights import Weighed, plan, weigh
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Sweep:
         self._background = background
         self._steps: _Steps | None = None
         self._waiting = False
+        self._stopped = False
         self._asked = False
         self._began_ms: int | None = None
         #: Partitions that are gone; numbers never come back.
@@ -69,9 +70,16 @@ class Sweep:
         self._asked = True
 
     def stop(self) -> None:
-        """No more of it; what is under way on the background thread is finished there."""
+        """No more of it: a rewrite that is under way ends at its next pause."""
         self._steps = None
         self._waiting = True
+        self._stopped = True
+
+    def _pause(self) -> None:
+        """On the background thread, often."""
+        if self._stopped:
+            raise Closed("the store is being closed")
+        self._background.pause()
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""
@@ -128,22 +136,36 @@ class Sweep:
     def _sweep(self, now_ms: int) -> _Steps:
         yield from self._move_starts(now_ms)
         starts = yield from self._log_starts()
-        weighed = yield from self._weigh(starts)
-        for weight in weighed.weights:
-            if not weight.rows:
-                yield from self._replace([weight.segment], None, "drop")
-        self._roll_dead(weighed.active_dead)
+        dead, groups = yield from self._decide(starts)
+        if dead:
+            yield from self._replace(dead, None, "drop")
+        for group in groups:
+            yield from self._rewrite(group, starts)
+
+    def _decide(
+        self, starts: dict[int, int]
+    ) -> Generator[_Request, Any, tuple[list[SealedSegment], list[list[SealedSegment]]]]:
+        """Segments to drop, and segments to rewrite, each list into one file. Rolls the active one
+        where that is due."""
         store = self._store
+        weighed = yield from self._weigh(starts)
+        self._roll_dead(weighed.active_dead)
         retention_ms = store.shortest_retention_ms()
-        groups = plan(
+        planned = plan(
             weighed.weights,
             segment_bytes=store.options.segment_bytes,
             span_ms=-1 if retention_ms < 0 else retention_ms // 4,
             warm=store.options.warm_segments,
             lost=[missing.first for missing in store.layout.missing],
         )
-        for group in groups:
-            yield from self._rewrite(group, starts)
+        dead = [weight.segment for weight in weighed.weights if not weight.rows]
+        groups = []
+        room = store.folder.free_bytes() - store.options.disk_reserve_bytes
+        for group in planned:
+            need = sum(weight.live for weight in group)
+            if need + need // 8 <= room:  # else only dropping whole files makes room
+                groups.append([weight.segment for weight in group])
+        return dead, groups
 
     def _move_starts(self, now_ms: int) -> _Steps:
         """Let go of what retention lets go of."""
@@ -190,7 +212,7 @@ class Sweep:
                 if segment.last <= applied and segment.name not in self._given_up
             ]
             weighed: Weighed = yield partial(
-                weigh, sealed, store.layout.active, starts, self._background.pause
+                weigh, sealed, store.layout.active, starts, self._pause
             )
             unknown = weighed.unknown - self._gone
             if not unknown:
@@ -219,14 +241,10 @@ class Sweep:
             self._rolled = None
             self.soon()
 
-    def _rewrite(self, group: list[Weight], starts: dict[int, int]) -> _Steps:
+    def _rewrite(self, segments: list[SealedSegment], starts: dict[int, int]) -> _Steps:
         store = self._store
-        need = sum(weight.live for weight in group) + store.options.disk_reserve_bytes
-        if store.folder.free_bytes() < need + need // 8:
-            return  # dropping whole files is what makes room then
-        segments = [weight.segment for weight in group]
         try:
-            made = yield partial(rewrite, store.folder, segments, starts, self._background.pause)
+            made = yield partial(rewrite, store.folder, segments, starts, self._pause)
         except LogError as error:
             _logger.error("%s; it is left as it is", error)
             self._given_up.update(segment.name for segment in segments)
@@ -235,7 +253,13 @@ class Sweep:
 
     def _replace(self, gone: list[SealedSegment], made: SealedSegment | None, what: str) -> _Steps:
         """Reads go to the new file from now on; the old ones are removed, readers keep theirs."""
-        store = self._store
-        store.layout.replace(gone, [] if made is None else [made], None)
-        for segment in gone:
-            yield partial(store.folder.remove, segment.path, what)
+        self._store.layout.replace(gone, [] if made is None else [made], None)
+        yield partial(_remove, self._store.folder, gone, what)
+
+
+def _remove(folder: Folder, gone: list[SealedSegment], what: str) -> None:
+    """Unlink the files and let go of them, here: whoever gives up the last view of a file that is
+    unlinked waits for its blocks to be freed, tens of ms for a large one."""
+    while gone:
+        folder.remove(gone[-1].path, what)
+        del gone[-1]

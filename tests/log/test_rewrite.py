@@ -319,6 +319,18 @@ def test_a_full_disk_during_a_rewrite_costs_nothing(log: Log) -> None:
     log.check()
 
 
+def test_closing_does_not_wait_for_a_long_rewrite(log: Log) -> None:
+    numbers = [partition.number for partition in log.partitions(3)]
+    fill(log, numbers, 200)
+    log.roll()
+    log.drop(numbers[0])
+    log.step = lambda name: log.store._maintenance.sweep.stop() if "create" in name else None
+    log.sweep(3)
+    assert not [name for name in log.files if name.endswith((".tmp", ".1.sealed"))]
+    log.reopen()
+    log.check()
+
+
 def test_no_room_no_rewrite(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = (partition.number for partition in log.partitions(2))
     fill(log, [a, b], 200)
