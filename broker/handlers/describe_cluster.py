@@ -44,11 +44,7 @@ def handle(ctx: Context, request: DescribeClusterRequest) -> DescribeClusterResp
 
 
 def on_error(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
-    return DescribeClusterResponse(
-        error_code=error.error,
-        error_message=error.message,
-        endpoint_type=request.endpoint_type,
-    )
+    return DescribeClusterResponse(error_code=error.error, error_message=error.message)
 
 
 API = Api(

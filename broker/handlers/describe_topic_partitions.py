@@ -25,7 +25,8 @@ def handle(
 ) -> DescribeTopicPartitionsResponse:
     broker, cursor = ctx.broker, request.cursor
     names = _names(broker, request)
-    left = min(broker.config.max_request_partition_size_limit, request.response_partition_limit)
+    limit = min(broker.config.max_request_partition_size_limit, request.response_partition_limit)
+    left = max(limit, 1)  # a page is never empty, or nobody would get to the end
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if left <= 0:
@@ -49,6 +50,8 @@ def handle(
 def _names(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
     cursor = request.cursor
     start = cursor.topic_name if cursor else ""
+    if cursor and cursor.partition_index < 0:
+        raise KafkaError(Error.INVALID_REQUEST, "the cursor's partition is negative")
     if not request.topics:
         return [topic.name for topic in broker.topics if topic.name >= start]
     names = sorted({topic.name for topic in request.topics if topic.name >= start})
@@ -89,7 +92,7 @@ def _described(
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )
-            for index in range(max(first, 0), last)
+            for index in range(first, last)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

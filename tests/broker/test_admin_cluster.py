@@ -148,6 +148,17 @@ def test_topics_by_id(harness: Harness, client: Client) -> None:
         assert errors(answer) == [Error.INVALID_REQUEST]
 
 
+def test_librdkafkas_request_for_all_topics_has_three_bytes_too_many(
+    harness: Harness, client: Client
+) -> None:
+    harness.topic("a")
+    frame = bytearray(client.frame(MetadataRequest(topics=None), 13))
+    frame[-4:] = b"\0\0\0\0" + b"\1\0\0"  # null in four bytes, two flags, no tags
+    frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+    client.raw(bytes(frame))
+    assert [topic.name for topic in client.receive().topics] == ["a"]
+
+
 def test_a_topic_asked_for_twice_is_answered_once(harness: Harness, client: Client) -> None:
     harness.topic("a")
     assert len(metadata(client, "a", "a").topics) == 1
@@ -249,6 +260,20 @@ def test_describe_topic_partitions_page_by_page(harness: Harness, client: Client
     assert pages(client, 2) == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2])]]
     assert pages(client, 4) == [[("a", [0, 1]), ("b", [0, 1])], [("b", [2])]]
     assert pages(client, 3, "b") == [[("b", [0, 1, 2])]]
+
+
+def test_a_page_has_at_least_one_partition(harness: Harness, client: Client) -> None:
+    harness.topic("a", 2)
+    assert pages(client, 0) == pages(client, -5) == [[("a", [0])], [("a", [1])]]
+
+
+def test_a_cursor_before_the_first_partition(harness: Harness, client: Client) -> None:
+    harness.topic("a")
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name="a")], cursor=Cursor(topic_name="a", partition_index=-1)
+    )
+    (answered,) = client.call(request, 0).topics
+    assert Error(answered.error_code) is Error.INVALID_REQUEST
 
 
 def test_the_broker_has_a_limit_of_its_own(tmp_path: Path) -> None:
