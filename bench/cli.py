@@ -22,6 +22,7 @@ from bench.run import ROWS, NotServed, Row, Run
 from bench.targets import ALL, Variant, variants
 
 ROOT = Path(__file__).parent.parent
+MIB = 1024 * 1024
 
 
 def parser() -> argparse.ArgumentParser:
@@ -207,6 +208,7 @@ def machine(folder: Path, chosen: list[Variant], options: argparse.Namespace) ->
         "client": f"librdkafka {confluent_kafka.libversion()[0]}",
         "Python": platform.python_version(),
         "file system": disk.filesystem(folder),
+        "writing a file": write_costs(folder, 8 * MIB if options.quick else 256 * MIB),
         "load before the run": f"{process.load_average():.2f}",
         "passes": "1, quick sizes: not a measurement"
         if options.quick
@@ -217,6 +219,12 @@ def machine(folder: Path, chosen: list[Variant], options: argparse.Namespace) ->
             "the data lies in memory: flushes cost nothing, durable figures mean nothing"
         )
     return out
+
+
+def write_costs(folder: Path, volume: int) -> str:
+    """The kernel's part of every produced GB, in small and in large writes."""
+    small, large = (disk.write_cost(folder, block, volume) for block in (64 * 1024, MIB))
+    return f"{small:.2f} CPU s/GB in 64 KiB blocks, {large:.2f} in 1 MiB blocks"
 
 
 def cpu_model() -> str:

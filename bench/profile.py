@@ -1,11 +1,13 @@
 """Where a broker's CPU goes: py-spy beside a row that runs (`pip install py-spy`), Ottla only.
 
 py-spy samples all threads from outside, so the broker needs no option for it and runs nearly at
-speed; cProfile would see one thread and slow each call down.
+speed; cProfile would see one thread and slow each call down. Only the thread that runs Python is
+sampled (`--gil`): what the kernel does for the broker (flushes, copies) shows with `perf record -g`.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 RATE = 250
+LINE = re.compile(r":\d+\)$")
 
 
 class Profiler:
@@ -34,7 +37,7 @@ class Profiler:
         """Begin to sample a process; ends with it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         raw = self.folder / f"{pid}.raw"
-        command = ["py-spy", "record", "--pid", str(pid), "--rate", str(RATE), "--threads"]
+        command = ["py-spy", "record", "--pid", str(pid), "--rate", str(RATE), "--gil", "--threads"]
         command += ["--format", "raw", "--output", str(raw)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._running.append((process, raw))
@@ -71,8 +74,9 @@ def summary(stacks: Counter[tuple[str, ...]], lines: int = 40) -> str:
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()
     for stack, count in stacks.items():
-        own[stack[-1]] += count
-        for frame in set(stack):
+        functions = [LINE.sub(")", frame) for frame in stack]
+        own[functions[-1]] += count
+        for frame in set(functions):
             whole[frame] += count
     out = [f"{total} samples at {RATE} a second", "", "self"]
     out += [f"{count / total:7.1%}  {frame}" for frame, count in own.most_common(lines)]
