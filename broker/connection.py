@@ -96,7 +96,6 @@ class Connection:
     and `close`; whoever handles requests calls `answer`, `park` and `close`."""
 
     __slots__ = (
-        "_backlog",
         "_blocked",
         "_deferred",
         "_frame_size",
@@ -112,6 +111,7 @@ class Connection:
         "_slots",
         "_turn_left",
         "_waiting",
+        "backlog",
         "client_host",
         "closed",
         "listener",
@@ -134,7 +134,8 @@ class Connection:
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_got = 0
-        self._backlog: list[Buffer] = []
+        #: Requests that have been read and not been started.
+        self.backlog: list[Buffer] = []
         self._slots: list[Slot] = []
         self._held = 0  # bytes of the budget that the slots have taken
         self._blocked = False  # one of the slots is not `ahead`: nothing may start
@@ -181,27 +182,37 @@ class Connection:
             view = view[count:]
 
     def _split(self, data: bytearray) -> None:
-        """Take the whole frames out of `data`; keep what is left for later."""
+        """Take the whole frames out of `data` and start what may start; keep the rest."""
         pos, end = 0, len(data)
         view = memoryview(data)
-        max_frame = self._host.limits.max_frame_bytes
+        host = self._host
+        max_frame = host.limits.max_frame_bytes
         while end - pos >= PREFIX:
             (size,) = _SIZE(data, pos)
-            if not 0 <= size <= max_frame:
-                try:
-                    frame_size(data, pos, max_frame)
-                except FrameError as error:
-                    self.close_in_turn(str(error))
-                return
             after = pos + PREFIX + size
+            if not 0 <= size <= max_frame:
+                self._refuse_size(data, pos)
+                return
             if after > end:
                 if size >= OWN_BUFFER_FROM and self._begin_large(size, data, pos):
                     return
                 break
-            self._received(view[pos:after] if pos or after < end else data)
+            frame = view[pos:after] if pos or after < end else data
+            if self.backlog or not self._may_start(frame):
+                self._put_back(frame)
+            else:
+                self._turn_left -= 1
+                self._frame_size = size + PREFIX
+                host.handle(self, frame)
             pos = after
         if pos < end:
             self._partial = data[pos:] if pos else data
+
+    def _refuse_size(self, data: bytearray, pos: int) -> None:
+        try:
+            frame_size(data, pos, self._host.limits.max_frame_bytes)
+        except FrameError as error:
+            self.close_in_turn(str(error))
 
     def _begin_large(self, size: int, data: bytearray, pos: int) -> bool:
         """Give a frame a buffer of its own; False when there is no room for it in the budget.
@@ -228,7 +239,10 @@ class Connection:
             return
         self._large = None
         self._host.budget.give(self._large_size)
-        self._received(large)
+        if self.backlog or not self._may_start(large):
+            self._put_back(large)
+        else:
+            self._start(large)
 
     @property
     def receiving_large(self) -> bool:
@@ -238,7 +252,7 @@ class Connection:
     @property
     def wants_read(self) -> bool:
         """Whether more bytes are wanted. False closes the window: the client has to wait."""
-        if self.closed is not None or self._backlog:
+        if self.closed is not None or self.backlog:
             return False
         if self._deferred or (self._held and self._host.budget.full):
             if not self._waiting:
@@ -253,12 +267,10 @@ class Connection:
 
     # -- requests, in order -----------------------------------------------------------------------
 
-    def _received(self, frame: Buffer) -> None:
-        if self._backlog or not self._may_start(frame):
-            self._backlog.append(frame)
+    def _put_back(self, frame: Buffer) -> None:
+        if self.closed is None:
+            self.backlog.append(frame)
             self._host.budget.take(len(frame))
-        else:
-            self._start(frame)
 
     def _may_start(self, frame: Buffer) -> bool:
         if self._turn_left <= 0 or self._sending:
@@ -280,12 +292,12 @@ class Connection:
     def run(self) -> None:
         """A turn of the loop is over: start what has been waiting and now may start."""
         self._turn_left = self._host.limits.max_turn
-        backlog = self._backlog
+        backlog = self.backlog
         while backlog and self._may_start(backlog[0]):
             frame = backlog.pop(0)
             self._host.budget.give(len(frame))
             self._start(frame)
-            backlog = self._backlog  # another one where the connection was closed
+            backlog = self.backlog  # another one where the connection was closed
         if self._deferred and self.closed is None:
             data, self._partial = self._partial, bytearray()
             self._split(data)
@@ -293,7 +305,7 @@ class Connection:
     @property
     def more_to_run(self) -> bool:
         """Something is waiting that may start in the next turn."""
-        return bool(self._backlog) and (self._turn_left <= 0 or self._may_start(self._backlog[0]))
+        return bool(self.backlog) and (self._turn_left <= 0 or self._may_start(self.backlog[0]))
 
     # -- answers, in order ------------------------------------------------------------------------
 
@@ -358,7 +370,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Nothing has been asked that is not answered."""
-        return not self._slots and not self._backlog
+        return not self._slots and not self.backlog
 
     # -- bytes out, end ---------------------------------------------------------------------------
 
@@ -393,9 +405,9 @@ class Connection:
             slot._lost()
         budget.give(self._held)
         self._held = 0
-        for frame in self._backlog:
+        for frame in self.backlog:
             budget.give(len(frame))
-        self._backlog = []
+        self.backlog = []
         if self._large is not None:
             self._large = None
             budget.give(self._large_size)

@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from ottla.broker import handlers
@@ -126,31 +127,27 @@ class Dispatcher:
         """Answer, park or refuse the request in `frame`, whose size is still in front. Never
         raises."""
         try:
-            self._handle(connection, frame)
+            key, version, correlation_id = _START.unpack_from(frame, PREFIX)
+            route = self._routes.get(key << 16 | version & 0xFFFF)
+            if route is None:
+                connection.answer(self._unknown_version(key, version, correlation_id))
+                return
+            api = route.api
+            header, body = decode_request_header(frame, PREFIX, route.flexible)
+            request = decode(api.request, version, frame, body)
+            ctx = Context(route, self._broker, connection, header, request)
+            try:
+                response = api.handle(ctx, request)
+                if response is not ctx:
+                    self._answer(ctx, response)
+            except CloseConnection:
+                raise
+            except Exception as error:
+                self._failed(ctx, error)
         except (FrameError, CloseConnection) as error:
             connection.close_in_turn(str(error))
-
-    def _handle(self, connection: Connection, frame: Buffer) -> None:
-        if len(frame) < PREFIX + _START.size:
-            raise FrameError(f"a request of {len(frame) - PREFIX} bytes has no header")
-        key, version, correlation_id = _START.unpack_from(frame, PREFIX)
-        route = self._routes.get(key << 16 | version & 0xFFFF)
-        if route is None:
-            connection.answer(self._unknown_version(key, version, correlation_id))
-            return
-        api = route.api
-        header, body = decode_request_header(frame, PREFIX, route.flexible)
-        ctx = Context(
-            route, self._broker, connection, header, decode(api.request, version, frame, body)
-        )
-        try:
-            response = api.handle(ctx, ctx.request)
-            if response is not ctx:
-                self._answer(ctx, response)
-        except CloseConnection:
-            raise
-        except Exception as error:
-            self._failed(ctx, error)
+        except StructError:
+            connection.close_in_turn(f"a request of {len(frame) - PREFIX} bytes has no header")
 
     def _answer(self, ctx: Context, response: Message) -> None:
         buffers = ctx._route.frame(ctx.header.correlation_id, response)

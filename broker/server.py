@@ -48,13 +48,13 @@ class Peer(asyncio.BufferedProtocol):
     """One socket and the connection behind it."""
 
     __slots__ = (
-        "_reading",
         "_server",
         "active_ms",
         "connection",
         "counted",
         "get_buffer",
         "large_since_ms",
+        "reading",
         "transport",
     )
 
@@ -64,7 +64,7 @@ class Peer(asyncio.BufferedProtocol):
         self.connection.owner = self
         self.get_buffer = self.connection.get_buffer  # type: ignore[method-assign]  # one call less
         self.transport: asyncio.Transport
-        self._reading = True
+        self.reading = True
         #: Counted in the server's numbers; a connection over their limits never is.
         self.counted = False
         #: When bytes last moved, by the monotonic clock.
@@ -103,8 +103,8 @@ class Peer(asyncio.BufferedProtocol):
             transport.writelines(out)
 
     def read(self, wanted: bool) -> None:
-        if wanted != self._reading:
-            self._reading = wanted
+        if wanted != self.reading:
+            self.reading = wanted
             if wanted:
                 self.transport.resume_reading()
             else:
@@ -127,7 +127,8 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         dispatcher = Dispatcher(broker)
         self.ahead = dispatcher.ahead
-        self._dispatcher = dispatcher
+        #: Handles one request of a connection (connection.py).
+        self.handle = dispatcher.handle
         self.complaints = Complaints(broker.clock)
         #: Every open connection.
         self.peers: set[Peer] = set()
@@ -136,6 +137,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._dirty: list[Connection] = []
         self._scheduled = False
+        self._turn_ms = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0.0
         self._ticker: asyncio.TimerHandle | None = None
@@ -221,7 +223,8 @@ class Server:
             peer.large_since_ms = now_ms
         if not connection.wants_read:
             peer.read(False)
-        self.schedule()
+        if not self._scheduled:
+            self.schedule()
 
     def lost(self, peer: Peer) -> None:
         """The socket is gone."""
@@ -235,9 +238,6 @@ class Server:
         self.schedule()
 
     # -- the host of connections (connection.py) --------------------------------------------------
-
-    def handle(self, connection: Connection, frame: Buffer) -> None:
-        self._dispatcher.handle(connection, frame)
 
     def touched(self, connection: Connection) -> None:
         if not connection.touched:
@@ -255,6 +255,7 @@ class Server:
 
     def _turn(self) -> None:
         self._scheduled = False
+        self._turn_ms = self.broker.clock.monotonic_ms()
         store = self.broker.store
         store.flush()
         dirty, self._dirty = self._dirty, []
@@ -273,14 +274,16 @@ class Server:
         peer: Peer = connection.owner
         if out:
             peer.send(out)
-            peer.active_ms = self.broker.clock.monotonic_ms()
+            peer.active_ms = self._turn_ms
         connection.touched = False
         if connection.closed is not None:
             self._close(peer)
-        else:
-            peer.read(connection.wants_read and not self.broker.stopping)
-            if connection.more_to_run:
-                self.touched(connection)
+            return
+        if connection.backlog and connection.more_to_run:
+            self.touched(connection)
+        wanted = connection.wants_read and not self.broker.stopping
+        if wanted != peer.reading:
+            peer.read(wanted)
 
     def _close(self, peer: Peer) -> None:
         """Close a socket from our side: what has been answered is still sent."""
@@ -325,21 +328,23 @@ class Server:
             if self._timer_ms <= deadline_ms:
                 return
             self._timer.cancel()
-        delay_ms = max(0.0, deadline_ms - self.broker.clock.monotonic_ms())
+        delay_ms = deadline_ms - self.broker.clock.monotonic_ms()
         self._timer_ms = deadline_ms
-        self._timer = self._loop.call_later(delay_ms / 1000, self._fire)
+        # Loops count in whole milliseconds: rounded down, it would find nothing due yet.
+        self._timer = self._loop.call_later(max(1.0, delay_ms + 1) / 1000, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
         timers = self.broker.timers
         try:
-            timers.run_due()
+            if timers.run_due():
+                self.schedule()
         except Exception:
             _logger.exception("a timer failed")
+            self.schedule()
         deadline_ms = timers.next_deadline_ms
         if deadline_ms is not None:
             self._arm(deadline_ms)
-        self.schedule()
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)

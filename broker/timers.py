@@ -31,13 +31,6 @@ class Timer:
             self._fn = None
             self._timers._cancelled()
 
-    def _fire(self) -> bool:
-        fn, self._fn = self._fn, None
-        if fn is None:
-            return False
-        fn()
-        return True
-
 
 class Timers:
     """Callbacks at monotonic times. `arm` is told whenever the nearest deadline comes nearer."""
@@ -57,8 +50,9 @@ class Timers:
         """Set who is told, with a monotonic time in ms, that `run_due` is needed earlier; at once
         of what is waiting already."""
         self._arm = arm
-        if self._heap:
-            arm(self._heap[0][0])
+        deadline = self.next_deadline_ms
+        if deadline is not None:
+            arm(deadline)
 
     def after(self, delay_ms: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` once, from `run_due`, when `delay_ms` have passed."""
@@ -72,8 +66,12 @@ class Timers:
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """The nearest deadline (it may have been cancelled: waking for nothing is harmless)."""
-        return self._heap[0][0] if self._heap else None
+        """The nearest deadline. What was cancelled before it goes: nobody is woken for nothing."""
+        heap = self._heap
+        while heap and heap[0][2]._fn is None:
+            heapq.heappop(heap)
+            self._dead -= 1
+        return heap[0][0] if heap else None
 
     def run_due(self) -> int:
         """Call everything whose time has come; gives how many that were.
@@ -84,10 +82,12 @@ class Timers:
         fired = 0
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]
-            if timer._fn is None:
+            fn, timer._fn = timer._fn, None
+            if fn is None:
                 self._dead -= 1
             else:
-                fired += timer._fire()
+                fired += 1
+                fn()
         return fired
 
     def _cancelled(self) -> None:

@@ -72,7 +72,7 @@ def _last_of_each(partitions: list[PartitionProduceData]) -> list[PartitionProdu
 class _Production:
     """The batches of one request, until all of them are committed."""
 
-    __slots__ = ("_acks", "_ctx", "_failed", "_now_ms", "_tickets", "_version", "_waiting")
+    __slots__ = ("_acks", "_admitted", "_ctx", "_failed", "_now_ms", "_response", "_version")
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
@@ -80,8 +80,8 @@ class _Production:
         self._version = ctx.header.api_version
         self._now_ms = ctx.now_ms
         self._failed: KafkaError | None = None
-        #: Who waits for which commit; nearly always all for the same.
-        self._tickets: dict[Ticket, list[PartitionProduceResponse]] = {}
+        #: What was admitted, in order, and the commit it waits for: nearly always the same.
+        self._admitted: list[tuple[Ticket, PartitionProduceResponse]] = []
 
     def append(
         self, topic: Topic | None, missing: Error, data: PartitionProduceData
@@ -105,7 +105,7 @@ class _Production:
             log_append_time_ms=appended.log_append_time,
             log_start_offset=partition.log_start_offset,
         )
-        self._tickets.setdefault(appended.ticket, []).append(answer)
+        self._admitted.append((appended.ticket, answer))
         return answer
 
     def _check(self, topic: Topic) -> None:
@@ -126,32 +126,27 @@ class _Production:
     def answer(self, response: ProduceResponse) -> ProduceResponse | Parked:
         """When all that was admitted is committed, or has failed."""
         ctx = self._ctx
-        if not self._tickets:
-            if self._acks != NO_ACKS:
-                return response
-            if self._failed is not None:
-                raise CloseConnection(self._reason())
+        if self._admitted:
+            self._response = response
+            ctx.park()
+            # Commits end in the order in which they were admitted: when the last is done, all are.
+            self._admitted[-1][0].then(self._committed)
+            return ctx
+        if self._acks != NO_ACKS:
+            return response
+        if self._failed is not None:
+            raise CloseConnection(self._reason())
         ctx.park()
-        self._waiting = len(self._tickets)
-        if not self._waiting:
-            ctx.no_reply()  # nothing was asked, and nothing is answered
-
-        def done(ticket: Ticket) -> None:
-            if ticket.error is not None:
-                self._failed = as_kafka_error(ctx, ticket.error)
-                for answer in self._tickets[ticket]:
-                    _refuse(answer, self._failed)
-            self._waiting -= 1
-            if not self._waiting:
-                self._finish(response)
-
-        for ticket in tuple(self._tickets):
-            ticket.then(done)
+        ctx.no_reply()  # nothing was asked, and nothing is answered
         return ctx
 
-    def _finish(self, response: ProduceResponse) -> None:
+    def _committed(self, last: Ticket) -> None:
+        for ticket, answer in self._admitted:
+            if ticket.error is not None:
+                self._failed = as_kafka_error(self._ctx, ticket.error)
+                _refuse(answer, self._failed)
         if self._acks != NO_ACKS:
-            self._ctx.reply(response)
+            self._ctx.reply(self._response)
         elif self._failed is None:
             self._ctx.no_reply()
         else:

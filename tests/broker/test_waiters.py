@@ -96,6 +96,13 @@ def test_cancelled_deadlines_do_not_pile_up(timers: Timers) -> None:
     assert len(timers._heap) < 3000
 
 
+def test_nobody_is_woken_for_a_cancelled_deadline(timers: Timers) -> None:
+    for delay in (10, 20):
+        timers.after(delay, lambda: None).cancel()
+    timers.after(30, lambda: None)
+    assert timers.next_deadline_ms == 30
+
+
 def test_a_callback_that_fails_leaves_the_others(clock: VirtualClock, timers: Timers) -> None:
     fired: list[int] = []
 
