@@ -9,11 +9,10 @@ it. Partitions are read in the order of the session, so what was served last tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from ottla.broker.context import Broker, Context, Parked
-from ottla.broker.partitions import NO_EPOCH, check_leader_epoch
+from ottla.broker.partitions import check_leader_epoch
 from ottla.broker.sessions import Fetch, Wanted
 from ottla.broker.waiters import Waiter
 from ottla.log.errors import LogError
@@ -29,6 +28,8 @@ from ottla.wire.api.fetch import (
 from ottla.wire.errors import Error, KafkaError
 
 READ_COMMITTED: Final = 1
+#: What a look at a partition gives: batches, where logs diverge, what is wrong, or nothing.
+_Found: TypeAlias = Read | EpochEndOffset | Error | None
 _UNKNOWN: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 
 
@@ -53,7 +54,8 @@ class Reading:
     def _begin(self) -> None:
         """Start a pass over all partitions."""
         self._todo = iter(self._fetch.wanted.values())
-        self._read: list[tuple[Wanted, PartitionData]] = []
+        #: What each partition gave, in order.
+        self._found: list[tuple[Wanted, Partition | None, _Found]] = []
         self._size = 0
         self._urgent = False
         #: What is waited for if the pass finds too little: partition number -> (partition's end,
@@ -74,28 +76,31 @@ class Reading:
     def _pass(self) -> bool:
         """Read on until all partitions have been read, or (False) one needs the reader thread."""
         for wanted in self._todo:
+            partition = None
             try:
                 partition = self._partition(wanted)
                 found = self._look(wanted, partition)
             except (KafkaError, LogError) as error:
-                self._fail(wanted, error)
-                continue
+                found = self._failed(error)
             if isinstance(found, Cold):
+                assert partition is not None
                 self._read_cold(wanted, partition, found)
                 return False
-            self._found(wanted, partition, found)
+            self._found.append((wanted, partition, found))
         return True
 
-    def _look(self, wanted: Wanted, partition: Partition) -> Read | Cold | EpochEndOffset | None:
-        """Batches for one partition; None where it has none, or no room is left for them."""
+    def _look(self, wanted: Wanted, partition: Partition) -> _Found | Cold:
+        """What one partition gives; None where it has no batches, or no room is left for them."""
         asked = wanted.request
         if self._replica_id >= 0:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)  # there are no other replicas
-        check_leader_epoch(partition, max(asked.current_leader_epoch, NO_EPOCH))
+        if asked.current_leader_epoch >= 0:
+            check_leader_epoch(partition, asked.current_leader_epoch)
         offset = asked.fetch_offset
         if asked.last_fetched_epoch >= 0:
             diverging = _diverging(self._broker, partition, asked.last_fetched_epoch, offset)
             if diverging is not None:
+                self._urgent = True
                 return diverging
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
             raise KafkaError(Error.OFFSET_OUT_OF_RANGE)
@@ -106,42 +111,23 @@ class Reading:
         room = min(asked.partition_max_bytes, self._max_bytes - self._size)
         if room <= 0 and self._size:
             return None
-        return self._broker.store.read(
+        found = self._broker.store.read(
             partition, offset, max(room, 0), end=end, min_one=not self._size
         )
-
-    def _found(
-        self, wanted: Wanted, partition: Partition, found: Read | EpochEndOffset | None
-    ) -> None:
-        data = PartitionData(
-            partition_index=wanted.index,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
-            log_start_offset=partition.log_start_offset,
-        )
-        if not self._committed_only:
-            data.aborted_transactions = None
         if isinstance(found, Read):
-            if found.size:
-                data.records = found.buffers
-                self._size += found.size
-        elif found is not None:
-            data.diverging_epoch = found
-            self._urgent = True
-        self._read.append((wanted, data))
+            self._size += found.size
+        return found
 
-    def _fail(self, wanted: Wanted, error: KafkaError | LogError) -> None:
-        """Answer an error for a partition, at once.
+    def _failed(self, error: KafkaError | LogError) -> Error:
+        """What a partition is answered, and at once.
 
         But that there is no such partition does not end a long poll for others: a consumer with one
         deleted topic would ask without a pause until its metadata is fresh.
         """
         code = error.error if isinstance(error, KafkaError) else Error.KAFKA_STORAGE_ERROR
-        data = PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1)
         if code not in _UNKNOWN:
-            data.aborted_transactions = None
             self._urgent = True
-        self._read.append((wanted, data))
+        return code
 
     def _read_cold(self, wanted: Wanted, partition: Partition, cold: Cold) -> None:
         """Let the reader thread read, and go on with the next partition when it has."""
@@ -150,14 +136,13 @@ class Reading:
         def done(found: Read | Exception) -> None:
             if self._ctx.over:
                 return
-            try:
-                if isinstance(found, Exception):
-                    raise found
-                self._found(wanted, partition, found)
-            except (KafkaError, LogError) as error:
-                self._fail(wanted, error)
-            except Exception as error:
-                self._ctx.fail(error)
+            if isinstance(found, Read):
+                self._size += found.size
+                self._found.append((wanted, partition, found))
+            elif isinstance(found, (KafkaError, LogError)):
+                self._found.append((wanted, partition, self._failed(found)))
+            else:
+                self._ctx.fail(found)
                 return
             self._go_on()
 
@@ -225,9 +210,53 @@ class Reading:
     # -- the answer -------------------------------------------------------------------------------
 
     def _response(self) -> FetchResponse:
-        now_ms = self._broker.clock.monotonic_ms()
-        session_id, told = self._fetch.answered(self._read, now_ms)
-        return FetchResponse(session_id=session_id, responses=_by_topic(told, self._fetch.by_id))
+        fetch = self._fetch
+        fetch.begin_answer()
+        topics: list[FetchableTopicResponse] = []
+        served: list[Wanted] = []
+        last: bytes | str | None = None
+        for wanted, partition, found in self._found:
+            data = self._answer(wanted, partition, found)
+            if data is None:
+                continue
+            if data.records:
+                served.append(wanted)
+            if wanted.topic != last:  # partitions of one topic that follow each other share it
+                last = wanted.topic
+                topics.append(_topic(last))
+            topics[-1].partitions.append(data)
+        session_id = fetch.end_answer(served, self._broker.clock.monotonic_ms())
+        return FetchResponse(session_id=session_id, responses=topics)
+
+    def _answer(
+        self, wanted: Wanted, partition: Partition | None, found: _Found
+    ) -> PartitionData | None:
+        """What the consumer is told of a partition; None where that is no news to it."""
+        if isinstance(found, Error):
+            if not self._fetch.tells(wanted, -1, -1, found, False):
+                return None
+            data = PartitionData(partition_index=wanted.index, error_code=found, high_watermark=-1)
+            if found not in _UNKNOWN:
+                data.aborted_transactions = None
+            return data
+        assert partition is not None
+        high_watermark, start = partition.high_watermark, partition.log_start_offset
+        if not self._fetch.tells(wanted, high_watermark, start, 0, found is not None):
+            return None
+        data = PartitionData(
+            partition_index=wanted.index,
+            high_watermark=high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=start,
+        )
+        if not self._committed_only:
+            data.aborted_transactions = None
+        if isinstance(found, Read):
+            if found.size:
+                data.records = found.buffers
+        elif found is not None:
+            data.diverging_epoch = found
+        return data
 
     def _partition(self, wanted: Wanted) -> Partition:
         topics = self._broker.topics
@@ -265,19 +294,7 @@ def _diverging(
     return None
 
 
-def _by_topic(
-    told: Iterable[tuple[Wanted, PartitionData]], by_id: bool
-) -> list[FetchableTopicResponse]:
-    """Partitions of one topic that follow each other share an entry."""
-    responses: list[FetchableTopicResponse] = []
-    last: bytes | str | None = None
-    for wanted, data in told:
-        topic = wanted.topic
-        if topic != last:
-            last = topic
-            if isinstance(topic, str):
-                responses.append(FetchableTopicResponse(topic=topic))
-            else:
-                responses.append(FetchableTopicResponse(topic_id=topic))
-        responses[-1].partitions.append(data)
-    return responses
+def _topic(topic: bytes | str) -> FetchableTopicResponse:
+    if isinstance(topic, str):
+        return FetchableTopicResponse(topic=topic)
+    return FetchableTopicResponse(topic_id=topic)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from random import randrange
 from typing import Final, TypeAlias
 
-from ottla.wire.api.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.api.fetch import FetchPartition, FetchRequest
 from ottla.wire.errors import Error, KafkaError
 
 NO_SESSION: Final = 0
@@ -54,19 +54,20 @@ class Wanted:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def told(self, data: PartitionData) -> bool:
-        """Whether `data` is news to the consumer; remembers what it is told.
+    def told(self, high_watermark: int, log_start_offset: int, error: int, more: bool) -> bool:
+        """Whether this is news to the consumer; remembers what it is told.
 
-        After an error the high watermark counts as unknown, so that the end of the error is news.
+        `more`: it is told more than this, such as records. After an error the high watermark counts
+        as unknown, so that the end of the error is news.
         """
-        news = bool(data.records) or data.error_code != 0 or data.diverging_epoch is not None
-        if data.high_watermark != self.high_watermark:
-            self.high_watermark = data.high_watermark
+        news = more or error != 0
+        if high_watermark != self.high_watermark:
+            self.high_watermark = high_watermark
             news = True
-        if data.log_start_offset != self.log_start_offset:
-            self.log_start_offset = data.log_start_offset
+        if log_start_offset != self.log_start_offset:
+            self.log_start_offset = log_start_offset
             news = True
-        if data.error_code != 0:
+        if error != 0:
             self.high_watermark = -1
         return news
 
@@ -109,32 +110,39 @@ class Fetch:
         self._epoch = 0 if session is None else session.epoch
         self._opens = opens
 
-    def answered(
-        self, data: Iterable[tuple[Wanted, PartitionData]], now_ms: float
-    ) -> tuple[int, list[tuple[Wanted, PartitionData]]]:
-        """The session id to answer with, and which of what was read is to be answered.
+    def begin_answer(self) -> None:
+        """Before anything is told. Raises KafkaError INVALID_FETCH_SESSION_EPOCH when another
+        request of the session was begun meanwhile."""
+        if self.session is not None and self.session.epoch != self._epoch:
+            raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
 
-        Partitions that are sent records go to the end of the session's order: under max_bytes those
-        that follow come first next time. Raises KafkaError INVALID_FETCH_SESSION_EPOCH when another
-        request of the session was begun meanwhile.
+    def tells(
+        self, wanted: Wanted, high_watermark: int, log_start_offset: int, error: int, more: bool
+    ) -> bool:
+        """Whether the answer has to hold a partition of which this is to be told."""
+        if self.session is not None:
+            return wanted.told(high_watermark, log_start_offset, error, more)
+        if self._opens:
+            wanted.told(high_watermark, log_start_offset, error, more)
+        return True
+
+    def end_answer(self, served: Iterable[Wanted], now_ms: float) -> int:
+        """The session id to answer with.
+
+        `served`: partitions that are sent records. They go to the end of the order: under max_bytes
+        those that follow come first next time, or a busy one would starve the others.
         """
         session = self.session
+        if session is None and not self._opens:
+            return NO_SESSION
+        order = self.wanted if session is None else session.wanted
+        for wanted in served:
+            key = (wanted.topic, wanted.index)
+            if order.pop(key, None) is not None:
+                order[key] = wanted
         if session is None:
-            told = list(data)
-            if not self._opens:
-                return NO_SESSION, told
-            for wanted, answer in told:
-                wanted.told(answer)
-                _rotate(self.wanted, wanted, answer)
-            return self._sessions._open(self.wanted, self.by_id, now_ms), told
-        if session.epoch != self._epoch:
-            raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
-        told = []
-        for wanted, answer in data:
-            if wanted.told(answer):
-                told.append((wanted, answer))
-                _rotate(session.wanted, wanted, answer)
-        return session.number, told
+            return self._sessions._open(order, self.by_id, now_ms)
+        return session.number
 
 
 class FetchSessions:
@@ -221,13 +229,6 @@ def _named(request: FetchRequest, by_id: bool) -> dict[Key, Wanted]:
         for partition in topic.partitions:
             wanted[name, partition.partition] = Wanted(name, partition)
     return wanted
-
-
-def _rotate(order: dict[Key, Wanted], served: Wanted, answer: PartitionData) -> None:
-    """Put a partition that was just sent records behind the others, or it would starve them."""
-    key = (served.topic, served.index)
-    if answer.records and order.pop(key, None) is not None:
-        order[key] = served
 
 
 def _update(wanted: dict[Key, Wanted], request: FetchRequest, by_id: bool) -> None:

@@ -54,6 +54,23 @@ def data(
     )
 
 
+def answered(
+    fetch: Fetch, read: Iterable[tuple[Wanted, PartitionData]], now_ms: float = 0
+) -> tuple[int, list[PartitionData]]:
+    """Answer with what was read; gives the session and what is told."""
+    fetch.begin_answer()
+    told, served = [], []
+    for wanted, found in read:
+        records = bool(found.records)
+        if fetch.tells(
+            wanted, found.high_watermark, found.log_start_offset, found.error_code, records
+        ):
+            told.append(found)
+            if records:
+                served.append(wanted)
+    return fetch.end_answer(served, now_ms), told
+
+
 def answer(fetch: Fetch, **records: bytes) -> tuple[int, list[int]]:
     """Answer with these records by partition ("p3") and nothing else new; gives the session and the
     partitions answered."""
@@ -61,14 +78,14 @@ def answer(fetch: Fetch, **records: bytes) -> tuple[int, list[int]]:
         (wanted, data(wanted.index, records=records.get(f"p{wanted.index}", b"")))
         for wanted in fetch.wanted.values()
     ]
-    number, told = fetch.answered(read, 0)
-    return number, [answered.partition_index for _, answered in told]
+    number, told = answered(fetch, read)
+    return number, [found.partition_index for found in told]
 
 
 def opened(cache: FetchSessions, *indexes: int, now_ms: float = 0) -> int:
     fetch = cache.begin(ask(*indexes), BY_NAME, now_ms)
     read = [(wanted, data(wanted.index)) for wanted in fetch.wanted.values()]
-    return fetch.answered(read, now_ms)[0]
+    return answered(fetch, read, now_ms)[0]
 
 
 def order(fetch: Fetch) -> list[int]:
@@ -144,8 +161,8 @@ def test_an_incremental_answer_holds_only_news() -> None:
     number = opened(cache, 1, 2, 3, 4)
     fetch = cache.begin(ask(session=number, epoch=1), BY_NAME, 0)
     news = {1: data(1), 2: data(2, high_watermark=5), 3: data(3, start=2), 4: data(4, error=3)}
-    _, told = fetch.answered([(w, news[w.index]) for w in fetch.wanted.values()], 0)
-    assert [answered.partition_index for _, answered in told] == [2, 3, 4]
+    _, told = answered(fetch, [(w, news[w.index]) for w in fetch.wanted.values()])
+    assert [found.partition_index for found in told] == [2, 3, 4]
 
 
 def test_the_end_of_an_error_is_news() -> None:
@@ -154,8 +171,8 @@ def test_the_end_of_an_error_is_news() -> None:
     for epoch, error, expected in ((1, 3, [1]), (2, 3, [1]), (3, 0, [1]), (4, 0, [])):
         fetch = cache.begin(ask(session=number, epoch=epoch), BY_NAME, 0)
         read = [(w, data(w.index, error=error)) for w in fetch.wanted.values()]
-        _, told = fetch.answered(read, 0)
-        assert [answered.partition_index for _, answered in told] == expected, epoch
+        _, told = answered(fetch, read)
+        assert [found.partition_index for found in told] == expected, epoch
 
 
 def test_an_incremental_request_adds_changes_and_forgets() -> None:
@@ -216,15 +233,15 @@ def test_a_consumer_of_news_knows_what_a_full_answer_would_tell(history: list[Tr
             high_watermark = -1 if error else high_watermark
             records = b"r" if has_records and not error else b""
             read.append((wanted, data(wanted.index, high_watermark, records, error, start)))
-        number, told = fetch.answered(read, 0)
+        number, told = answered(fetch, read)
         assert number != NO_SESSION
-        for _, answered in told:
-            view[answered.partition_index] = (
-                answered.high_watermark,
-                answered.log_start_offset,
-                answered.error_code,
+        for found in told:
+            view[found.partition_index] = (
+                found.high_watermark,
+                found.log_start_offset,
+                found.error_code,
             )
-        answered_now = {answered.partition_index for _, answered in told}
+        answered_now = {found.partition_index for found in told}
         for index, (high_watermark, start, error, has_records) in enumerate(truth):
             assert view[index] == (-1 if error else high_watermark, start, error)
             if error or has_records:
