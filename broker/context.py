@@ -20,6 +20,7 @@ from ottla.broker.coordinator import Coordinator
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import KafkaError
 from ottla.wire.header import RequestHeader
+from ottla.wire.primitives import Buffer
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
     from ottla.broker.waiters import Waiters
     from ottla.log.producer_ids import ProducerIds
     from ottla.log.store import Store
+
+
+class Encoded(Message):
+    """An answer that is bytes already, in the version of its request: for large answers that stay
+    the same over many requests."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Buffer) -> None:
+        self.body = body
 
 
 class CloseConnection(Exception):

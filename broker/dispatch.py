@@ -19,7 +19,7 @@ from typing import Final
 
 from ottla.broker import handlers
 from ottla.broker.connection import Connection, Slot
-from ottla.broker.context import Api, Broker, CloseConnection, Context
+from ottla.broker.context import Api, Broker, CloseConnection, Context, Encoded
 from ottla.log.errors import LogError
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.compile import decode, encode
@@ -79,7 +79,7 @@ class Route:
 
     def frame(self, correlation_id: int, response: Message) -> Sequence[Buffer]:
         """The answer as it goes out: buffers, the first with size and header."""
-        body = encode(response, self.version)
+        body = [response.body] if type(response) is Encoded else encode(response, self.version)
         if self._flexible_response:
             size = sum(map(len, body)) + 5
             body[0] = _FLEXIBLE_HEAD(size, correlation_id) + body[0]

@@ -100,8 +100,8 @@ class Topics:
         self._listeners: list[Callable[[], None]] = []
         self.version = 0
         """Rises with every visible change of a topic."""
-        self.answers: dict[object, object] = {}
-        """For whoever builds answers from all topics: emptied when a topic changes."""
+        self.answers: dict[object, bytes] = {}
+        """Answers about all topics, kept by whoever made them; emptied when a topic changes."""
         self._load()
         store.on_reset(self._reset)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from ottla.broker.context import Api, Context, Parked
+from ottla.broker.context import Api, Context, Encoded, Parked
 from ottla.broker.metadata import INTERNAL, NewTopic, Topic, check_name
 from ottla.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.wire.api.metadata import (
@@ -21,11 +21,12 @@ from ottla.wire.api.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.wire.compile import encode
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.primitives import ZERO_UUID
 
 
-def handle(ctx: Context, request: MetadataRequest) -> MetadataResponse | Parked:
+def handle(ctx: Context, request: MetadataRequest) -> MetadataResponse | Encoded | Parked:
     if _wants_all(ctx, request):
         return _all_topics(ctx, request)
     wanted = request.topics or []
@@ -43,9 +44,21 @@ def _wants_all(ctx: Context, request: MetadataRequest) -> bool:
     return request.topics is None or (ctx.header.api_version == 0 and not request.topics)
 
 
-def _all_topics(ctx: Context, request: MetadataRequest) -> MetadataResponse:
-    topics = [_described(ctx, request, topic) for topic in ctx.broker.topics]
-    return _response(ctx, request, topics)
+def _all_topics(ctx: Context, request: MetadataRequest) -> Encoded:
+    """Kept as bytes until a topic changes: every client asks for it, again and again."""
+    version = ctx.header.api_version
+    key = (
+        version,
+        ctx.listener.name,
+        request.include_topic_authorized_operations,
+        request.include_cluster_authorized_operations,
+    )
+    answers = ctx.broker.topics.answers
+    body = answers.get(key)
+    if body is None:
+        topics = [_described(ctx, request, topic) for topic in ctx.broker.topics]
+        body = answers[key] = b"".join(encode(_response(ctx, request, topics), version))
+    return Encoded(body)
 
 
 def _refuse_mixed(ctx: Context, wanted: Iterable[MetadataRequestTopic]) -> None:
