@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from ottla.log.extents import IndexBuilder, sealed_rows
 from ottla.log.folder import Folder, SealedName
@@ -24,7 +25,19 @@ def seal(folder: Folder, segment: ActiveSegment, pause: Callable[[], None]) -> S
     On the background thread; `pause` is called often, to give the loop its turn.
     """
     path = segment.path
-    positions, meta = value_positions(path, segment.last)
+    name = SealedName(segment.first, segment.last, 0)
+    sealed_path = folder.segments / str(name)
+    # After an error behind the rename the file has its last name already.
+    if path.exists() or not sealed_path.exists():
+        _write_index(folder, segment, pause)
+        folder.rename(path, sealed_path, "seal")
+    with suppress(OSError):  # a stray lock file is removed at the next start
+        folder.remove(path.with_name(path.name + "-lock"), "seal")
+    return SealedSegment(sealed_path, name, trusted=segment.found < segment.first)
+
+
+def _write_index(folder: Folder, segment: ActiveSegment, pause: Callable[[], None]) -> None:
+    positions, meta = value_positions(segment.path, segment.last)
     pause()
     builder = IndexBuilder()
     extents = segment.index.partitions
@@ -39,11 +52,6 @@ def seal(folder: Folder, segment: ActiveSegment, pause: Callable[[], None]) -> S
         segment.first, segment.last, segment.time_ms, meta.last_page + 1, meta.size
     )
     append_index(folder, segment, index, meta.size)
-    name = SealedName(segment.first, segment.last, 0)
-    sealed_path = folder.segments / str(name)
-    folder.rename(path, sealed_path, "seal")
-    folder.remove(path.with_name(path.name + "-lock"), "seal")
-    return SealedSegment(sealed_path, name, trusted=segment.found < segment.first)
 
 
 def append_index(folder: Folder, segment: ActiveSegment, index: bytes, at: int) -> None:
