@@ -166,7 +166,9 @@ class Meter:
 
 def produce(address: str, limit: int | None) -> dict[bytes, tuple[int, str]]:
     admin = KafkaAdminClient(bootstrap_servers=address)
-    admin.create_topics([NewTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)])
+    # The flights left in 2013: with the default of seven days, retention would drop them at once.
+    forever = {"retention.ms": "-1"}
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, topic_configs=forever)])
     admin.close()
     sent = Digests()
     failures: list[BaseException] = []
