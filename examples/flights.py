@@ -40,9 +40,7 @@ from kafka.admin import NewTopic
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -136,11 +134,10 @@ def start_broker(port: int) -> tuple[subprocess.Popen[str], str]:
 
 def progress_bar() -> Progress:
     return Progress(
-        TextColumn("{task.description:<44}"),
-        BarColumn(bar_width=30),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:>9,.0f}/s"),
+        TextColumn("{task.description:<33}"),
+        BarColumn(bar_width=12),
+        TextColumn("{task.completed:>7,}"),
+        TextColumn("{task.fields[rate]:>8,.0f}/s"),
         TimeElapsedColumn(),
         console=console,
     )
