@@ -22,6 +22,8 @@ _logger = logging.getLogger(__name__)
 
 #: After a failed checkpoint or seal, try again this much later.
 RETRY_MS: Final = 5_000
+#: How often expired producers are looked for.
+EXPIRY_MS: Final = 600_000
 #: However short a retention is, segments are not rolled more often for it: a roll costs flushes.
 LEAST_ROLL_MS: Final = 10_000
 
@@ -36,6 +38,7 @@ class Maintenance:
         self._checkpointing = False
         self._sealing: set[int] = set()
         self._seal_again_ms = 0
+        self._expire_ms = 0
         self.sweep = Sweep(store, self._background)
 
     def close(self) -> None:
@@ -58,8 +61,17 @@ class Maintenance:
         active = store.layout.active
         if active.last >= active.first and now_ms - active.created_ms >= self._roll_ms():
             store.roll()
-        store.producers.expire(now_ms, store.options.producer_id_expiration_ms)
+        self._expire_producers(now_ms)
         self.sweep.tick(now_ms)
+
+    def _expire_producers(self, now_ms: int) -> None:
+        """A slice of a round; a round every ten minutes, as with Kafka, or sooner where they are
+        to be forgotten sooner."""
+        if now_ms < self._expire_ms:
+            return
+        expiration_ms = self._store.options.producer_id_expiration_ms
+        if not self._store.producers.expire(now_ms, expiration_ms):
+            self._expire_ms = now_ms + min(EXPIRY_MS, expiration_ms // 10)
 
     def _roll_ms(self) -> int:
         """At most a quarter of the shortest retention, so that space comes back in time."""

@@ -218,9 +218,7 @@ class Producers:
         go with the next `take_changed`.
         """
         if self._expiring is None:
-            self._expiring = iter(
-                [(number, id) for number, ids in self._partitions.items() for id in ids]
-            )
+            self._expiring = self._all()
         for number, producer_id in self._expiring:
             producers = self._partitions.get(number, {})
             producer = producers.get(producer_id)
@@ -232,6 +230,12 @@ class Producers:
                 return True
         self._expiring = None
         return False
+
+    def _all(self) -> Iterator[tuple[int, int]]:
+        """Every producer; others may come and go in between."""
+        for number in list(self._partitions):
+            for producer_id in list(self._partitions.get(number, ())):
+                yield number, producer_id
 
     def drop_partition(self, number: int) -> None:
         """The partition is gone for ever; its rows go with the next `take_changed`."""
