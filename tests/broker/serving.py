@@ -1,0 +1,56 @@
+"""A broker in a process of its own, for tests of the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+READY = re.compile(
+    r"ottla ready PLAINTEXT://(?P<address>[^ ]+) data (?P<data>.+) durability (?P<durability>\w+)"
+    r" in (?P<seconds>[0-9.]+) s\n"
+)
+
+
+class Serving:
+    """`ottla serve` on a free port; `ready` holds what its first line says."""
+
+    def __init__(self, *args: str, cwd: Path | None = None) -> None:
+        self.process = subprocess.Popen(
+            (sys.executable, "-m", "ottla", "serve", "--port", "0", *args),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = READY.fullmatch(line)
+        if found is None:
+            raise AssertionError(f"{line!r}, then {self.process.communicate()}")
+        self.ready = found
+        self.address: str = found["address"]
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit status and standard error."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
+
+
+def ottla(*args: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        (sys.executable, "-m", "ottla", *args),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+    )

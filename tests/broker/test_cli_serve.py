@@ -1,0 +1,220 @@
+"""`ottla serve`: what it prints, when it leaves, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.broker.serving import Serving, ottla
+
+from ottla.broker.app import FAILED, STOPPED, WRONG_SETTING, settings
+from ottla.broker.cli import _parser
+from ottla.broker.cli_client import Cluster
+from ottla.broker.config import ServerConfig
+from ottla.broker.config_values import ConfigError
+from ottla.wire.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+
+@contextmanager
+def serving(*args: str, cwd: Path | None = None) -> Iterator[Serving]:
+    broker = Serving(*args, cwd=cwd)
+    try:
+        yield broker
+    finally:
+        if broker.process.poll() is None:
+            broker.process.kill()
+        broker.process.communicate()
+
+
+def cluster_id(address: str) -> str:
+    with Cluster(address) as cluster:
+        return cluster.call(DescribeClusterRequest(), DescribeClusterResponse).cluster_id
+
+
+# ---------------------------------------------------------------------------------------- starting
+
+
+def test_one_line_says_where_it_is_what_it_keeps_and_how_safely(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path / "d"), "--durability", "os") as broker:
+        assert broker.ready["data"] == str(tmp_path / "d")
+        assert broker.ready["durability"] == "os"
+        assert float(broker.ready["seconds"]) < 30
+        host, _, port = broker.address.partition(":")
+        assert host == "127.0.0.1"
+        assert int(port) > 0
+        with Cluster(broker.address) as cluster:
+            assert cluster.topics() == []
+
+
+def test_without_a_folder_it_makes_one_beside_it(tmp_path: Path) -> None:
+    with serving(cwd=tmp_path) as broker:
+        assert broker.ready["data"] == str(tmp_path / "ottla-data")
+        assert (tmp_path / "ottla-data" / "mark").exists()
+        assert broker.ready["durability"] == "fsync"
+
+
+def test_a_file_and_overrides_and_what_has_no_effect_is_said_once(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\nnum.io.threads=8\nnum.partition=4\nbroker.rack=r\n")
+    with serving(str(file), "--override", "broker.rack=s", cwd=tmp_path) as broker:
+        with Cluster(broker.address) as cluster:
+            answer = cluster.call(DescribeClusterRequest(), DescribeClusterResponse)
+        assert answer.brokers[0].rack == "s"
+        status, errors = broker.stop()
+    assert status == STOPPED
+    assert errors.splitlines() == [
+        "ottla: unknown setting num.partition is ignored; did you mean num.partitions?",
+        "ottla: known, no effect here: num.io.threads",
+    ]
+
+
+def test_the_cluster_and_the_node_stay_those_of_the_folder(tmp_path: Path) -> None:
+    folder = ("--data-dir", str(tmp_path / "d"))
+    with serving(*folder) as broker:
+        first = cluster_id(broker.address)
+        broker.stop()
+    assert len(first) == 22
+    with serving(*folder) as broker:
+        assert cluster_id(broker.address) == first
+        broker.stop()
+    for setting, kept in (("node.id=2", "1"), ("ottla.cluster.id=other", first)):
+        refused = ottla("serve", "--port", "0", *folder, "--override", setting)
+        assert refused.returncode == WRONG_SETTING
+        assert refused.stderr == (
+            f"ottla: {setting}: {tmp_path / 'd'} was made with {kept}; use that, or another"
+            " log.dirs\n"
+        )
+
+
+# ---------------------------------------------------------------------------------------- stopping
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_in_good_order(tmp_path: Path, number: int) -> None:
+    with serving("--data-dir", str(tmp_path)) as broker:
+        assert broker.stop(number) == (STOPPED, "")
+    assert json.loads((tmp_path / "mark").read_text())["clean"] is True
+
+
+def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+    """The first waits for a client that does not read its answer; the second does not."""
+    with serving("--data-dir", str(tmp_path)) as broker:
+        os.kill(broker.process.pid, signal.SIGSTOP)
+        os.kill(broker.process.pid, signal.SIGTERM)
+        os.kill(broker.process.pid, signal.SIGINT)
+        os.kill(broker.process.pid, signal.SIGCONT)
+        status, _ = broker.stop()
+    assert status in (FAILED, STOPPED), "two signals at once may count as one"
+
+
+# ---------------------------------------------------------------------------------------- refusals
+
+
+def refusal(*args: str) -> tuple[int, str]:
+    done = ottla("serve", *args)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return done.returncode, line
+
+
+def test_a_port_in_use_names_itself_and_the_way_out(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, line = refusal("--port", str(port), "--data-dir", str(tmp_path))
+    assert status == FAILED
+    assert f"listeners: PLAINTEXT://127.0.0.1:{port}: Address already in use" in line
+    assert line.endswith("choose another port with --port or listeners")
+
+
+def test_a_folder_in_use_names_who_uses_it(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path)) as broker:
+        status, line = refusal("--port", "0", "--data-dir", str(tmp_path))
+        assert status == FAILED
+        assert f"{tmp_path} is in use by pid {broker.process.pid}" in line
+
+
+def test_a_folder_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path)) as broker:
+        broker.stop()
+    mark = tmp_path / "mark"
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"format": 99}))
+    status, line = refusal("--port", "0", "--data-dir", str(tmp_path))
+    assert status == FAILED
+    assert "is in format 99" in line
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--override", "num.partitions=0"), "num.partitions=0: must be at least 1"),
+        (("--override", "num.partitions"), "--override=num.partitions: must be key=value"),
+        (("none.properties",), "none.properties: cannot be read: No such file or directory"),
+        (("--port", "70000"), "the port must be between 0 and 65535"),
+        (("--override", "listeners=SSL://h:1"), "SSL is not served yet"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value(args: tuple[str, ...], says: str) -> None:
+    status, line = refusal(*args)
+    assert status == WRONG_SETTING
+    assert line.startswith("ottla: ")
+    assert says in line
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, line = refusal("--port", "0", "--data-dir", str(tmp_path / "file" / "d"))
+    assert status == FAILED
+    assert str(tmp_path / "file") in line
+
+
+# ------------------------------------------------------------------------------- settings, unit
+
+
+def given(*args: str) -> ServerConfig:
+    return ServerConfig(settings(_parser().parse_args(("serve", *args))))
+
+
+def test_options_win_over_overrides_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text('log.dirs = "/f"\nottla.durability = "os"\nnum.partitions = 2\n')
+    config = given(str(file), "--override", "log.dirs=/o", "--override", "num.partitions=3")
+    assert (config.log_dirs, config.ottla_durability, config.num_partitions) == (("/o",), "os", 3)
+    config = given(str(file), "--data-dir", "/x", "--durability", "fsync")
+    assert (config.log_dirs, config.ottla_durability) == (("/x",), "fsync")
+
+
+def test_port_changes_the_one_listener_and_what_is_told_of_it() -> None:
+    (listener,) = given("--port", "7").listeners
+    assert (listener.host, listener.port, listener.advertised_port) == ("127.0.0.1", 7, 7)
+    (listener,) = given(
+        "--port",
+        "7",
+        "--override",
+        "listeners=FRONT://0.0.0.0:1",
+        "--override",
+        "advertised.listeners=FRONT://host:2",
+        "--override",
+        "listener.security.protocol.map=FRONT:PLAINTEXT",
+    ).listeners
+    assert (listener.host, listener.port) == ("0.0.0.0", 7)
+    assert (listener.advertised_host, listener.advertised_port) == ("host", 7)
+
+
+def test_port_does_not_guess_which_of_several_listeners_is_meant() -> None:
+    with pytest.raises(ConfigError, match="--port=7: there are several listeners"):
+        given(
+            "--port",
+            "7",
+            "--override",
+            "listeners=A://h:1,B://h:2",
+            "--override",
+            "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+        )
