@@ -23,6 +23,7 @@ SETTINGS = {
     "num.partitions": "3",
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
     "log.retention.check.interval.ms": "500",
 }
 TARGET_SETTINGS = {
@@ -179,6 +180,12 @@ def _java_is_missing() -> str | None:
 def _need_java() -> None:
     if reason := _java_is_missing():
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def needs_java() -> None:
+    """For tests that run Kafka's own programs."""
+    _need_java()
 
 
 @pytest.fixture
