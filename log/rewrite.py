@@ -56,20 +56,41 @@ def rewrite(
     background thread; `pause` is called often, to give the loop its turn.
     """
     name = target(segments)
-    path = folder.segments / str(name)
-    temporary = path.with_name(path.name + ".tmp")
     for segment in segments:
         segment.check()
         for at in range(0, len(segment.data), CHUNK_BYTES):
             bring_in(segment, at, min(at + CHUNK_BYTES, len(segment.data)))
             pause()
+    total = sum(part.length for segment in segments for part in segment.index.partitions())
+    extents = _live_extents(segments, starts, pause)
+    times = segments[0].time_ms, segments[-1].time_ms
+    return write_sealed(folder, name, times, extents, total, pause)
+
+
+def write_sealed(
+    folder: Folder,
+    name: SealedName,
+    times: tuple[int, int],
+    extents: Iterator[Extent],
+    total: int,
+    pause: Callable[[], None],
+) -> SealedSegment | None:
+    """Write one file of `extents`, by partition and offset, and open it.
+
+    times: of the first and of the last commit, ms. total: bytes of the extents, at most. None, and
+    no file, where there are no extents. Raises OSError, and what `extents` raises.
+    """
+    path = folder.segments / str(name)
+    temporary = path.with_name(path.name + ".tmp")
     folder.step("rewrite: create")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        writer = _Writer(folder, fd, segments[0], name, segments[-1].time_ms)
-        size = _chunk_bytes(segments, name)
-        for number, chunk in enumerate(_chunks(_live_extents(segments, starts, pause), size)):
+        writer = _Writer(folder, fd, name, times)
+        # So much that there are no more chunks than commits: each has a number of the range for
+        # its own, by which a salvage tells them apart.
+        size = max(CHUNK_BYTES, total // max(1, name.last - name.first) + 1)
+        for number, chunk in enumerate(_chunks(extents, size)):
             writer.chunk(name.first + number, chunk)
             pause()
         if writer.rows:
@@ -136,13 +157,6 @@ def _joined(extents: Iterator[Extent]) -> Iterator[Extent]:
         yield mine
 
 
-def _chunk_bytes(segments: Sequence[SealedSegment], name: SealedName) -> int:
-    """So much that there are no more chunks than commits: each has a number of the range for its
-    own, by which a salvage tells them apart."""
-    total = sum(part.length for segment in segments for part in segment.index.partitions())
-    return max(CHUNK_BYTES, total // max(1, name.last - name.first) + 1)
-
-
 def _chunks(extents: Iterator[Extent], limit: int) -> Iterator[list[Extent]]:
     chunk: list[Extent] = []
     size = 0
@@ -159,16 +173,14 @@ def _chunks(extents: Iterator[Extent], limit: int) -> Iterator[list[Extent]]:
 class _Writer:
     """Appends to the new file and remembers where each extent went."""
 
-    def __init__(
-        self, folder: Folder, fd: int, first: SealedSegment, name: SealedName, time_ms: int
-    ) -> None:
+    def __init__(self, folder: Folder, fd: int, name: SealedName, times: tuple[int, int]) -> None:
         self._folder = folder
         self._fd = fd
         self._name = name
-        self._time_ms = time_ms
+        created_ms, self._time_ms = times
         self._position = 0
         self.rows: dict[int, list[SealedRow]] = {}
-        self._write(_HEADER.pack(MAGIC, FORMAT, REWRITTEN, 0, name.first, first.time_ms))
+        self._write(_HEADER.pack(MAGIC, FORMAT, REWRITTEN, 0, name.first, created_ms))
 
     def chunk(self, number: int, extents: list[Extent]) -> None:
         """One commit value."""
