@@ -8,7 +8,6 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 from tests.log.logkit import (
@@ -26,14 +25,12 @@ from tests.log.logkit import (
 
 from ottla.log.commit import MAGIC, parse
 from ottla.log.errors import Damaged
-from ottla.log.folder import SealedName
 from ottla.log.options import PartitionSettings, StoreOptions
 from ottla.log.partition import Partition
-from ottla.log.reading import Cold, Read
-from ottla.log.rewrite import rewrite, target
+from ottla.log.rewrite import rewrite
 from ottla.log.store import Store
 from ottla.log.sweep import BUDGET, FIRST_MS
-from ottla.log.weights import MERGED, Weight, plan
+from ottla.log.weights import MERGED
 from ottla.wire.records import read_header
 
 KEEP_ALL = PartitionSettings(retention_ms=-1, retention_bytes=-1)
@@ -502,124 +499,3 @@ def test_each_commit_value_has_a_number_of_its_own(log: Log, commits: int) -> No
     assert found == list(range(made.first, made.first + len(found)))
     assert found[-1] <= made.last
     assert sum(made.index.lengths) == sum(segment.index.lengths)
-
-
-class Fake:
-    """As much of a sealed segment as planning looks at."""
-
-    def __init__(self, first: int, last: int, size: int, generation: int, time_ms: int) -> None:
-        self.name = SealedName(first, last, generation)
-        self.first, self.last, self.size, self.time_ms = first, last, size, time_ms
-
-
-def weights(*rows: tuple[int, int, int], gap: int = 0) -> list[Weight]:
-    """(live bytes of 1000, extents, generation), one hundred commits and ms each."""
-    return [
-        Weight(
-            Fake(i * 100 + 1, i * 100 + 100 - gap, 1000, generation, i * 100),  # type: ignore[arg-type] # as much as is looked at
-            1000,
-            live,
-            count,
-        )
-        for i, (live, count, generation) in enumerate(rows)
-    ]
-
-
-def planned(rows: list[Weight], **changes: object) -> list[list[int]]:
-    options: dict[str, object] = {"segment_bytes": 1000, "span_ms": -1, "warm": 0, "lost": []}
-    options.update(changes)
-    groups = plan(rows, **options)  # type: ignore[arg-type] # by name
-    return [[rows.index(weight) for weight in group] for group in groups]
-
-
-def test_what_is_planned() -> None:
-    whole, half, fine = (900, 1, 1), (499, 1, 1), (900, 1, 0)
-    assert planned(weights(whole, half, fine, (0, 0, 0), whole)) == [[1], [2]]
-    assert planned(weights(fine, fine, fine), warm=1) == [[0], [1]]
-    assert planned(weights(fine, half), warm=1) == [[0], [1]]
-    small = (100, 1, 1)
-    assert planned(weights(*[small] * MERGED)) == [list(range(MERGED))]
-    assert planned(weights(*[small] * (MERGED - 1))) == [[i] for i in range(MERGED - 1)]
-    sound = (100, 1, 2)
-    tidy = [weight._replace(total=150) for weight in weights(*[sound] * (MERGED - 1))]
-    assert planned(tidy) == []
-
-
-def test_what_is_not_merged() -> None:
-    small = [w._replace(total=150) for w in weights(*[(100, 1, 1)] * (2 * MERGED), gap=10)]
-    assert planned(small) == [list(range(10))]  # ten fill a segment; six are too few
-    assert planned(small, segment_bytes=10_000) == [list(range(16))]
-    assert planned(small, segment_bytes=10_000, span_ms=600) == []
-    assert planned(small, segment_bytes=10_000, span_ms=700) == [
-        list(range(8)), list(range(8, 16))
-    ]  # fmt: skip
-    # A file that was set aside between two of them must not be covered.
-    assert planned(small, segment_bytes=10_000, lost=[95]) == [list(range(1, 16))]
-    assert planned(small, segment_bytes=10_000, lost=[795]) == [
-        list(range(8)), list(range(8, 16))
-    ]  # fmt: skip
-
-
-def test_the_name_says_what_it_stands_for(log: Log) -> None:
-    rows = weights((1, 1, 3), (1, 1, 0))
-    assert target([row.segment for row in rows]) == SealedName(1, 200, 4)
-    assert all(target([row.segment for row in rows]).hides(row.segment.name) for row in rows)
-
-
-def test_beside_commits_and_reads_on_real_threads() -> None:
-    """The background thread rewrites while the loop appends, reads, deletes and drops."""
-    path = scratch("ottla-sweep-")
-    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    options = with_options(durability="fsync")
-    store = Store.open(path / "data", options=options, now_ms=1, boot_id="b", post=calls.put)
-    rng = random.Random(5)
-
-    def turn() -> None:
-        store.flush()
-        while not store.settled().done:
-            calls.get(timeout=30)()
-
-    really = store.read_cold
-
-    def read_cold(cold: Cold, done: Callable[[Read | Exception], None]) -> None:
-        """Wait for it, as nobody else turns the loop."""
-        box: list[Read | Exception] = []
-        really(cold, box.append)
-        while not box:
-            calls.get(timeout=30)()
-        done(box[0])
-
-    store.read_cold = read_cold  # type: ignore[method-assign]
-    numbers, changes = store.new_partitions(6, KEEP_ALL)
-    store.change(changes)
-    turn()
-    expected: dict[int, list[tuple[int, bytes]]] = {number: [] for number in numbers}
-    generations: set[int] = set()
-    for now in range(1, 600):
-        for number in expected:
-            partition = store.partition(number)
-            batch = make_batch(size=rng.choice((50, 500, 9000)), fill=now)
-            appended = store.append(partition, batch, read_header(batch), now)
-            expected[number].append((appended.base_offset, bytes(batch)))
-        turn()
-        if now % 20 == 0:
-            number = rng.choice(list(expected))
-            at = rng.choice(expected[number])[0]
-            store.delete_records(store.partition(number), at)
-            expected[number] = [row for row in expected[number] if row[0] >= at]
-            turn()
-        if now == 300:
-            store.change(store.drop_partitions([numbers[0]]))
-            del expected[numbers[0]]
-            turn()
-        store.tick(now * 1000)
-        generations |= {segment.name.generation for segment in store.layout.sealed}
-        if now % 50 == 0:
-            check(store, expected)
-    assert max(generations) >= 1
-    check(store, expected)
-    store.close()
-    store = open_store(path / "data", options=options)
-    check(store, expected)
-    store.close()
-    shutil.rmtree(path)
