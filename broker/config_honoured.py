@@ -52,6 +52,9 @@ BROKER: dict[str, Honoured] = {
     "ottla.connection.send.max.bytes": Honoured(
         "Bytes that may wait to be sent to one connection before it is no longer read from."
     ),
+    "ottla.send.max.bytes": Honoured(
+        "Bytes that may wait to be sent over all connections; beyond it, Fetch answers one batch."
+    ),
     "ottla.connection.parked.max.requests": Honoured(
         "Requests of one connection that may be read ahead of their answers."
     ),
@@ -110,10 +113,14 @@ BROKER: dict[str, Honoured] = {
     "message.max.bytes": Honoured(_D + "max.message.bytes.", dynamic=True),
     "min.insync.replicas": Honoured(_D + "min.insync.replicas.", dynamic=True),
     # Produce and fetch
-    "fetch.max.bytes": Honoured("Most bytes of records in one Fetch answer."),
+    "fetch.max.bytes": Honoured(
+        "Most bytes of records in one Fetch answer, but for a first batch that is larger. Less than"
+        " Kafka's, so that one answer neither holds up nor outweighs the others.",
+        default=str(8 << 20),
+    ),
     "max.incremental.fetch.session.cache.slots": Honoured("Fetch sessions that are remembered."),
     "producer.id.expiration.ms": Honoured(
-        "An idempotent producer's state is forgotten after this time without a batch.", dynamic=True
+        "An idempotent producer's state is forgotten after this time without a batch."
     ),
     # Groups
     "group.initial.rebalance.delay.ms": Honoured(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.broker.config_page import MARKER, PAGE
+from tests.broker.config_page import tables as config_tables
 
 from ottla.broker.config import ServerConfig, Setting, Source, default_text, load
 from ottla.broker.config_honoured import BROKER, TOPIC
@@ -52,7 +54,7 @@ def test_every_honoured_broker_key_is_read_somewhere() -> None:
 def test_what_changes_while_running_is_what_topics_inherit_or_is_read_each_time() -> None:
     """A setting that is copied at start must not claim to be dynamic."""
     inherited = {synonym.name for key in keys("topic").values() for synonym in key.synonyms}
-    read_each_time = {"max.connections", "max.connections.per.ip", "producer.id.expiration.ms"}
+    read_each_time = {"max.connections", "max.connections.per.ip"}
     dynamic = {name for name, honoured in BROKER.items() if honoured.dynamic}
     assert dynamic <= inherited | read_each_time
     assert all(keys("broker")[name].update != "read-only" for name in dynamic), "nor in Kafka"
@@ -216,3 +218,8 @@ def test_never_flushing_goes_with_the_durability_that_never_does() -> None:
     """Testcontainers sets this: in Kafka's words, never force a flush."""
     ServerConfig({"ottla.durability": "os", "log.flush.interval.messages": str(2**63 - 1)})
     ServerConfig({"log.flush.interval.messages": "1"})
+
+
+def test_the_page_about_the_settings_says_what_the_tables_say() -> None:
+    _, marker, tables = PAGE.read_text().partition(MARKER)
+    assert marker + tables == config_tables(), "run: python -m tests.broker.config_page"
