@@ -76,6 +76,7 @@ class ServerConfig:
     ottla_connection_send_max_bytes: int
     ottla_durability: str
     """ "fsync" or "os"."""
+    ottla_send_max_bytes: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
     """-1: no bound."""

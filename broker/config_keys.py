@@ -72,6 +72,7 @@ OWN_KEYS: dict[str, Key] = {
         Key("ottla.connection.parked.max.requests", "int", "128", "1.."),
         Key("ottla.connection.send.max.bytes", "long", str(1 << 20), "65536.."),
         Key("ottla.durability", "string", "fsync", "in:fsync,os"),
+        Key("ottla.send.max.bytes", "long", str(256 << 20), "0.."),
     )
 }
 """Keys that Kafka does not have. The prefix keeps a later Kafka key from meaning something else."""

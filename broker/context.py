@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.coordinator import Coordinator
+from ottla.broker.limits import Unsent
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import KafkaError
 from ottla.wire.header import RequestHeader
@@ -85,6 +86,8 @@ class Broker:
     listeners: dict[str, Listener] = field(default_factory=dict)
     #: The APIs served, by key (dispatch.py); ApiVersions is derived from it.
     apis: dict[int, Api] = field(default_factory=dict)
+    #: What clients are slow to take (server.py).
+    unsent: Unsent = field(init=False)
     #: Consumer groups; made of the rest.
     coordinator: Coordinator = field(init=False)
     #: The broker is stopping: nothing is parked for long any more, what is there is answered.
@@ -93,6 +96,7 @@ class Broker:
     on_stop: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.unsent = Unsent(self.config.ottla_send_max_bytes)
         self.coordinator = Coordinator(self)
 
 

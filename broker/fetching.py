@@ -2,9 +2,10 @@
 when to wait for more.
 
 Limits, as Kafka applies them (ReplicaManager.readFromLog): max_bytes over all partitions, itself
-bounded by fetch.max.bytes; partition_max_bytes for each; the first batch of the first partition
-that has data is sent whole whatever they say, or a consumer with small limits would never get past
-it. Partitions are read in the order of the session, so what was served last time comes last.
+bounded by fetch.max.bytes and by what slow clients have left of the memory for answers;
+partition_max_bytes for each; the first batch of the first partition that has data is sent whole
+whatever they say, or a consumer with small limits would never get past it. Partitions are read in
+the order of the session, so what was served last time comes last.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Reading:
         state = request.replica_state
         self._replica_id = request.replica_id if state is None else state.replica_id
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, broker.unsent.room)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._waiter: Waiter | None = None
         self._waited = request.max_wait_ms <= 0

@@ -68,3 +68,31 @@ class Budget:
     def when_room(self, wake: Callable[[], None]) -> None:
         """Call `wake` once, when something was given back and there is room."""
         self._waiting.append(wake)
+
+
+class Unsent:
+    """Bytes that clients are slow to take, over all connections (ottla.send.max.bytes).
+
+    Fetch answers are what may be large, so they are what is cut short: to one batch when the limit
+    is reached. A thousand clients that ask and do not read cost the limit and a batch each.
+    """
+
+    __slots__ = ("limit", "peak", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.peak = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes an answer may have now."""
+        return max(0, self.limit - self.used)
+
+    def add(self, size: int) -> None:
+        self.used += size
+        if self.used > self.peak:
+            self.peak = self.used
+
+    def remove(self, size: int) -> None:
+        self.used -= size

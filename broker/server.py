@@ -56,6 +56,7 @@ class Peer(asyncio.BufferedProtocol):
         "large_since_ms",
         "reading",
         "transport",
+        "unsent",
     )
 
     def __init__(self, server: Server, listener: str) -> None:
@@ -71,6 +72,8 @@ class Peer(asyncio.BufferedProtocol):
         self.active_ms = 0.0
         #: Since when a large frame has been on its way in.
         self.large_since_ms: float | None = None
+        #: What was waiting to be sent when it became too much; 0 while it is not.
+        self.unsent = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -85,12 +88,18 @@ class Peer(asyncio.BufferedProtocol):
         return False  # a client that has said all it has to say does not wait for answers either
 
     def pause_writing(self) -> None:
+        self.unsent = self.transport.get_write_buffer_size()
+        self._server.broker.unsent.add(self.unsent)
         self.connection.sending(True)
 
     def resume_writing(self) -> None:
+        self._server.broker.unsent.remove(self.unsent)
+        self.unsent = 0
         self.connection.sending(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._server.broker.unsent.remove(self.unsent)
+        self.unsent = 0
         self._server.lost(self)
 
     def send(self, out: list[Buffer]) -> None:

@@ -118,6 +118,18 @@ def test_trap_29_a_busy_partition_does_not_starve_the_others(
     assert served == [0, 1, 2, 0, 1, 2]
 
 
+def test_answers_are_one_batch_while_clients_do_not_take_theirs(
+    harness: Harness, client: Client
+) -> None:
+    harness.topic("t")
+    for _ in range(3):
+        produce(harness, "t")
+    harness.broker.unsent.add(harness.broker.unsent.limit)
+    assert batches(partitions(client.call(ask("t", {0: 0}), 12))[0]) == [0]
+    harness.broker.unsent.remove(harness.broker.unsent.limit)
+    assert batches(partitions(client.call(ask("t", {0: 0}), 12))[0]) == [0, 2, 4]
+
+
 # -------------------------------------------------------------------------------------- long polls
 
 

@@ -244,9 +244,11 @@ def test_a_client_that_does_not_read_is_not_read_from(run: Run, tmp_path: Path) 
                 await asyncio.sleep(0)
             assert asked, "the broker goes on reading"
             assert peer.transport.get_write_buffer_size() < 1 << 20
+            assert 0 < broker.harness.broker.unsent.used < 1 << 20
             good = await broker.connect()
             await good.call(MetadataRequest(topics=[]), 1)
             deaf.close()
+            await broker.until(lambda: broker.harness.broker.unsent.used == 0)
 
     run(main())
 
