@@ -273,7 +273,7 @@ class Connection:
             self._host.budget.take(len(frame))
 
     def _may_start(self, frame: Buffer) -> bool:
-        if self._turn_left <= 0 or self._sending:
+        if self._turn_left <= 0 or self._sending or self.closed is not None:
             return False
         if self._out_bytes >= self._host.limits.send_high_bytes:
             return False

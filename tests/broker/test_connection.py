@@ -166,6 +166,17 @@ def test_a_claimed_size_costs_nothing_once_memory_is_short() -> None:
     assert other.wants_read is False
 
 
+def test_nothing_is_handled_behind_what_closed_the_connection() -> None:
+    host = FakeHost()
+    host.instead = lambda connection, handled: connection.close("no sense")
+    connection = host.connection()
+    connection.feed(request(METADATA, 1) + request(PRODUCE, 2))
+    connection.feed(request(PRODUCE, 3))
+    connection.run()
+    assert host.numbers == [1]
+    assert host.budget.used == 0
+
+
 # ------------------------------------------------------------------------------------------- order
 
 
