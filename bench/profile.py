@@ -1,8 +1,8 @@
 """Where a broker's CPU goes: py-spy beside a row that runs (`pip install py-spy`), Ottla only.
 
 py-spy samples all threads from outside, so the broker needs no option for it and runs nearly at
-speed; cProfile would see one thread and slow each call down. Only the thread that runs Python is
-sampled (`--gil`): what the kernel does for the broker (flushes, copies) shows with `perf record -g`.
+speed; cProfile would see one thread and slow each call down. Only the thread running Python is
+sampled (`--gil`): what the kernel does for the broker (flushes, copies) shows in `perf record`.
 """
 
 from __future__ import annotations

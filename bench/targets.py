@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from compat_tests.apache import distribution
+from compat_tests.harness.ports import free_port
 
 from bench import raw
 from bench.process import Meter
@@ -122,7 +122,7 @@ class KafkaSoftware:
         return folder / "data"
 
     def _configure(self, folder: Path, port: int, settings: dict[str, str]) -> None:
-        controller = free_port_after(port)
+        controller = port + 1
         values = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -186,7 +186,7 @@ class Broker:
     def __init__(self, variant: Variant, folder: Path, on_start: Callable[[int], None]) -> None:
         self.variant = variant
         self.folder = folder
-        self.port = free_port()
+        self.port = free_port(2)  # the controller of Kafka takes the second
         self._on_start = on_start
         self._process: subprocess.Popen[bytes] | None = None
         variant.software.prepare(folder, self.port, variant.settings)
@@ -259,23 +259,3 @@ class Broker:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def free_port_after(port: int) -> int:
-    """The first free port above `port`, so that a restart finds the controller where it was."""
-    while True:
-        port += 1
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
