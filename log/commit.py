@@ -27,11 +27,13 @@ MAX_KEY: Final = 500
 KEY: Final = Struct(">QH")
 _HEADER: Final = Struct("<4sIQqIIII")
 _CRC: Final = Struct("<I")
-_ROW: Final = Struct("<IHHqqqII")
+_ROW: Final = Struct("<IHHqqqII4s")
 _ENTRY: Final = Struct("<BBHI")
 HEADER_SIZE: Final = _HEADER.size
 ROW_SIZE: Final = _ROW.size
 _CRC_FROM: Final = 8
+#: Where a batch's header has its CRC.
+_BATCH_CRC: Final = slice(17, 21)
 _PUT: Final = 0
 _DELETE: Final = 1
 
@@ -52,6 +54,8 @@ class Row(NamedTuple):
     #: Within the value of `slot`.
     position: int
     length: int
+    #: The CRC of the first batch, as it stands there: a salvage knows the extent by it.
+    crc: bytes
 
 
 class Extent:
@@ -171,19 +175,22 @@ def encode(
         if length >= large and len(x.buffers) == 1 and len(puts) < MAX_SLOTS:
             slot = len(puts)
             puts.append((KEY.pack(number, slot), x.buffers[0]))
-            row = (x.partition, slot, x.flags, x.first, x.last, x.max_timestamp, 0, length)
+            place = 0
         else:
-            row = (x.partition, 0, x.flags, x.first, x.last, x.max_timestamp, position, length)
+            slot = 0
+            place = position
             joined.extend(x.buffers)
             position += length
+        crc = bytes(x.buffers[0][_BATCH_CRC])
+        row = (x.partition, slot, x.flags, x.first, x.last, x.max_timestamp, place, length, crc)
         rows.append(new(Row, row))
     pack = _ROW.pack
     directory = b"".join([pack(*row) for row in rows])
     header = _HEADER.pack(
         MAGIC, 0, number, time_ms, len(rows), len(changes), len(journal), position - start
     )
-    crc = crc32c(journal, crc32c(directory, crc32c(header[_CRC_FROM:])))
-    head = b"".join((MAGIC, _CRC.pack(crc), header[_CRC_FROM:], directory, journal))
+    check = crc32c(journal, crc32c(directory, crc32c(header[_CRC_FROM:])))
+    head = b"".join((MAGIC, _CRC.pack(check), header[_CRC_FROM:], directory, journal))
     puts[0] = (puts[0][0], b"".join(chain((head,), joined)) if joined else head)
     return puts, rows
 

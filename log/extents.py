@@ -79,7 +79,7 @@ class ActiveIndex:
         """The directory of the next commit."""
         partitions = self.partitions
         pack = ACTIVE_ROW.pack
-        for partition, slot, flags, first, last, max_timestamp, position, length in rows:
+        for partition, slot, flags, first, last, max_timestamp, position, length, _ in rows:
             mine = partitions.get(partition)
             if mine is None:
                 mine = partitions[partition] = ActiveExtents()

@@ -74,8 +74,10 @@ def parse_active(name: str) -> int | None:
 class Folder:
     """Paths below one data folder, locked while this object is open."""
 
-    def __init__(self, path: Path, step: Step = no_step) -> None:
-        """Make what is missing and take the lock. Raises FolderLocked, NotALog, NewerFormat."""
+    def __init__(self, path: Path, step: Step = no_step, *, lenient: bool = False) -> None:
+        """Make what is missing and take the lock. Raises FolderLocked, NotALog, NewerFormat;
+        lenient: without a readable mark `mark` is None.
+        """
         self.path = path
         self.segments = path / "log"
         self.state = path / "state.lmdb"
@@ -84,7 +86,7 @@ class Folder:
         path.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock()
         try:
-            self.mark = self._read_mark()
+            self.mark = self._mark_of(lenient)
             (path / "mark.tmp").unlink(missing_ok=True)
             self.segments.mkdir(exist_ok=True)
         except BaseException:
@@ -109,6 +111,14 @@ class Folder:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
         return fd
+
+    def _mark_of(self, lenient: bool) -> Mark | None:
+        try:
+            return self._read_mark()
+        except NotALog:
+            if lenient and self.segments.is_dir():
+                return None
+            raise
 
     def _read_mark(self) -> Mark | None:
         try:

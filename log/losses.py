@@ -21,10 +21,10 @@ from ottla.log.layout import Layout, Missing
 from ottla.log.options import Change, Table
 from ottla.log.partition import KEY, partition_row, read_row
 from ottla.log.producers import Producers
-from ottla.log.salvage import Salvage
+from ottla.log.replay import replay_batches
+from ottla.log.salvage import Found, Salvage
 from ottla.log.segment import map_file
 from ottla.log.state import State
-from ottla.wire.records import walk
 
 _logger = logging.getLogger(__name__)
 
@@ -70,9 +70,16 @@ def examine(loss: Loss, state: State, producers: Producers) -> Held:
     if totals is not None and loss.last is not None and loss.last <= state.applied:
         return Held(totals, False, loss.last)
     below = None if loss.last is None else loss.last + 1
+    return replay(loss, Salvage(loss.path, below).commits(), state, producers)
+
+
+def replay(loss: Loss, found: list[Found], state: State, producers: Producers) -> Held:
+    """What a damaged file held, by the commits that were found in it; what the checkpoint lacks of
+    their changes is replayed."""
+    totals = _totals(loss.path)
     ends: dict[int, int] = {}
     numbers: set[int] = set()
-    for commit, pieces, hurt in Salvage(loss.path, below).commits():
+    for commit, pieces, hurt in found:
         numbers.add(commit.number)
         for row in commit.rows:
             ends[row.partition] = max(ends.get(row.partition, 0), row.last + 1)
@@ -81,9 +88,7 @@ def examine(loss: Loss, state: State, producers: Producers) -> Held:
         state.apply(commit.changes())
         for piece in pieces:
             if piece.flags & IDEMPOTENT:
-                for _, header in walk(piece.data):
-                    if header.has_producer:
-                        producers.replay(piece.partition, header, commit.time_ms)
+                replay_batches(piece.partition, piece.data, commit.time_ms, producers)
         for row in hurt:
             _logger.error(
                 "%s: partition %d has lost records between offsets %d and %d",

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ottla.log.layout import Layout
 
 KEY: Final = Struct(">I")
+#: Row of Table.META: the next number to be given to a partition.
+NEXT_PARTITION: Final = b"next_partition"
+_COUNTER: Final = Struct("<I")
 #: layout version, leader epoch, log start, least next offset
 _ROW: Final = Struct("<Biqq")
 _ROW_VERSION: Final = 1
@@ -87,3 +90,13 @@ def read_row(row: bytes) -> tuple[int, int, int]:
     floor: int
     _, epoch, start, floor = _ROW.unpack(row)
     return epoch, start, floor
+
+
+def counter_row(next_number: int) -> Change:
+    """The number that the next partition gets."""
+    return Change(Table.META, NEXT_PARTITION, _COUNTER.pack(next_number))
+
+
+def read_counter(row: bytes | None) -> int:
+    """The number that the next partition gets; they begin at 1."""
+    return 1 if row is None else int.from_bytes(row, "little")

@@ -285,7 +285,7 @@ def _raise_missing(layout: Layout, partition: Partition, offset: int, before: in
             after = max(after, segment.last)
     missing = layout.lost_between(after, before)
     if missing is None:
-        if before is None:
+        if before is None and offset >= partition.floor:
             raise LogError(
                 f"offset {offset} of partition {number} is in none of its segments, though its"
                 f" log ends at {partition.high_watermark}"

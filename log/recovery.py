@@ -13,10 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-import lmdb.verify
-
 from ottla.log import pages
-from ottla.log.commit import IDEMPOTENT, Commit
+from ottla.log.commit import Commit
 from ottla.log.errors import Damaged, UncleanFolder
 from ottla.log.folder import (
     FORMAT,
@@ -32,9 +30,9 @@ from ottla.log.layout import Layout, Missing
 from ottla.log.losses import NUMBER_GAP, Held, Loss, examine, raised, range_of, uncovered
 from ottla.log.options import StoreOptions, Table
 from ottla.log.producers import Producers
+from ottla.log.replay import replay_commit
 from ottla.log.segment import ActiveSegment, SealedSegment, load, map_file
 from ottla.log.state import State
-from ottla.wire.records import walk
 
 _logger = logging.getLogger(__name__)
 
@@ -110,14 +108,12 @@ def _verify(path: Path, *, always: bool) -> None:
     try:
         meta = pages.read_meta(file)
         pages.check_size(file, meta)
-        if not always and meta.entries > VERIFIED_ENTRIES:
-            return
-        # lmdb.verify has no annotations.
-        problems = lmdb.verify.verify(str(path), subdir=False)  # type: ignore[no-untyped-call]
-    except (pages.BadPages, lmdb.verify.VerifyError) as error:
-        problems = [str(error)]
-    if problems:
-        raise Damaged(path, problems[0])
+    except pages.BadPages as error:
+        raise Damaged(path, str(error)) from None
+    if always or meta.entries <= VERIFIED_ENTRIES:
+        problem = pages.verify(path)
+        if problem is not None:
+            raise Damaged(path, problem)
 
 
 def _check_state(folder: Folder, careful: bool) -> None:
@@ -306,14 +302,4 @@ class _Opening:
             self._examine(loss)
 
     def _replay(self, commit: Commit, file: memoryview, slots: dict[int, int]) -> None:
-        """What one commit changed of the state, if the checkpoint lacks it."""
-        if commit.number <= self._applied:
-            return
-        if commit.entries:
-            self.state.apply(commit.changes())
-        for row in commit.rows:
-            if row.flags & IDEMPOTENT:
-                start = slots[row.slot] + row.position
-                for _, header in walk(file[start : start + row.length]):
-                    if header.has_producer:
-                        self.producers.replay(row.partition, header, commit.time_ms)
+        replay_commit(commit, file, slots, self.state, self.producers)

@@ -100,6 +100,9 @@ class Salvage:
             starts = self._named(number, row.slot) + self._looking_like(row)
         best: list[Piece] = []
         for start in starts:
+            head = start + row.position
+            if row.slot and self._file[head + 17 : head + 21] != row.crc:
+                continue  # another extent was here before
             pieces = self._sound(start + row.position, row)
             if sum(len(p.data) for p in pieces) > sum(len(p.data) for p in best):
                 best = pieces
@@ -183,13 +186,11 @@ class Salvage:
         return self._slots.get((number, slot), [])
 
     def _looking_like(self, row: Row) -> list[int]:
-        """Values on pages of their own that begin with the row's first offset. Of several the
-        first that is sound would be taken, so there must be one only."""
+        """Values on pages of their own that begin with the row's first offset."""
         if self._starts is None:
             self._starts = {}
             for page in range(0, self.size - _VALUE_AT - 8, PAGE):
                 at = page + _VALUE_AT
                 first = int.from_bytes(self._file[at : at + 8], "big")
                 self._starts.setdefault(first, []).append(at)
-        starts = [at for at in self._starts.get(row.first, []) if self._sound(at, row)]
-        return starts if len(starts) == 1 else []
+        return self._starts.get(row.first, [])

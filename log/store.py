@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Final, NamedTuple
 
 import lmdb
@@ -22,7 +21,14 @@ from ottla.log.folder import FORMAT, Folder, Mark, Step, no_step
 from ottla.log.mailbox import Mailbox
 from ottla.log.maintenance import Maintenance
 from ottla.log.options import Change, PartitionSettings, StoreOptions, Table
-from ottla.log.partition import KEY, Partition, partition_row
+from ottla.log.partition import (
+    KEY,
+    NEXT_PARTITION,
+    Partition,
+    counter_row,
+    partition_row,
+    read_counter,
+)
 from ottla.log.readers import Readers, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
@@ -39,8 +45,6 @@ _logger = logging.getLogger(__name__)
 Post = Callable[[Callable[[], None]], object]
 
 _BEYOND: Final = 1 << 62
-_NEXT_PARTITION: Final = b"next_partition"
-_U32: Final = Struct("<I")
 #: While writes are refused, look this often whether they work again.
 RETRY_MS: Final = 1000
 #: What a change costs in a journal beside key and value.
@@ -82,8 +86,7 @@ class Store:
         self._partitions: dict[int, Partition] = {}
         self._settings: dict[int, PartitionSettings] = {}
         self._shortest_retention_ms: int | None = None
-        counter = self.state.get(Table.META, _NEXT_PARTITION)
-        self._next_partition = 1 if counter is None else _U32.unpack(counter)[0]
+        self._next_partition = read_counter(self.state.get(Table.META, NEXT_PARTITION))
         self._group = Group(options.large_extent_bytes)
         self._inflight: deque[Group] = deque()
         self._inflight_bytes = 0
@@ -425,7 +428,7 @@ class Store:
         numbers = list(range(first, first + count))
         self.configure(numbers, settings)
         changes = [partition_row(number, 0, 0, 0) for number in numbers]
-        changes.append(Change(Table.META, _NEXT_PARTITION, _U32.pack(first + count)))
+        changes.append(counter_row(first + count))
         return numbers, changes
 
     def drop_partitions(self, numbers: Iterable[int]) -> list[Change]:

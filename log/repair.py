@@ -1,0 +1,357 @@
+"""Rescuing a folder: keep what can be read of damaged files, say what cannot.
+
+Every batch of every file is held against its CRC. From a damaged file the sound batches go into a
+new sealed file for the same commits; the damaged one stays beside it under another name. Where
+records may be lost at the end of a partition its next offset is raised and its leader epoch rises,
+as at a start (losses.py). Works on a folder that no broker has open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ottla.log import pages
+from ottla.log.commit import Commit, Extent
+from ottla.log.errors import Damaged, NotALog
+from ottla.log.extents import ACTIVE_ROW
+from ottla.log.folder import (
+    FORMAT,
+    Folder,
+    Mark,
+    SealedName,
+    Step,
+    active_name,
+    no_step,
+    parse_active,
+    sync_file,
+)
+from ottla.log.layout import Layout, Missing
+from ottla.log.losses import Held, Loss, raised, range_of, replay, uncovered
+from ottla.log.options import StoreOptions, Table
+from ottla.log.partition import KEY, NEXT_PARTITION, counter_row, read_counter, read_row
+from ottla.log.producers import Producers
+from ottla.log.replay import replay_commit
+from ottla.log.rewrite import write_sealed
+from ottla.log.salvage import Found, Salvage
+from ottla.log.segment import ActiveSegment, SealedSegment, check_batches, load
+from ottla.log.state import State
+
+#: What a file that was read out is called from then on.
+DONE: Final = ".repaired"
+
+
+class Gap(NamedTuple):
+    """Offsets that no file holds."""
+
+    partition: int
+    first: int
+    last: int
+    #: They may never have been given out: the next offset was raised to be sure.
+    skipped: bool
+
+
+@dataclass
+class Report:
+    """What a repair found, did, and could not bring back."""
+
+    folder: str
+    #: Name and what became of it, for each file that was not sound.
+    files: list[tuple[str, str]] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    sound: int = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether something that was in the folder, or may have been, is not there any more."""
+        return bool(self.gaps or self.notes)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [f"{self.folder}: {self.sound} files are sound"]
+        lines += [f"{name}: {what}" for name, what in self.files]
+        lines += self.notes
+        for gap in self.gaps:
+            kind = "skipped, so that none is given out twice" if gap.skipped else "lost"
+            lines.append(f"partition {gap.partition}: offsets {gap.first} to {gap.last} {kind}")
+        if not self.lost:
+            lines.append("nothing is lost")
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "folder": self.folder,
+            "sound_files": self.sound,
+            "files": [{"name": name, "result": what} for name, what in self.files],
+            "notes": self.notes,
+            "gaps": [gap._asdict() for gap in self.gaps],
+            "lost": self.lost,
+        }
+
+
+def repair(path: Path, step: Step = no_step) -> Report:
+    """Rescue folder `path`. Raises FolderLocked, NewerFormat, NotALog, OSError."""
+    if not (path / "log").is_dir():
+        raise NotALog(f"{path} is no data folder of Ottla: it has no folder named log")
+    folder = Folder(path, step, lenient=True)
+    try:
+        return _Repair(folder).run()
+    finally:
+        folder.close()
+
+
+class _File(NamedTuple):
+    """A file that must be read out."""
+
+    loss: Loss
+    found: list[Found]
+    held: Held
+    #: It was set aside by a start, which raised what had to be raised.
+    settled: bool
+    generation: int
+
+
+class _Repair:
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._options = StoreOptions()
+        self._report = Report(str(folder.path))
+        self._layout = Layout()
+        self._producers = Producers()
+        mark = folder.mark
+        #: Commits may be missing at the end of a file that looks sound.
+        self._torn = mark is None or (mark.durability == "os" and not mark.clean)
+        self._state = self._open_state()
+        self._hurt: list[_File] = []
+
+    def run(self) -> Report:
+        """The whole repair."""
+        try:
+            self._read()
+            self._write()
+        finally:
+            for segment in self._layout.rolled:
+                segment.env.close()
+            self._state.close()
+        mark = self._folder.mark
+        durability = "fsync" if mark is None else mark.durability
+        boot_id = "" if mark is None else mark.boot_id
+        self._folder.write_mark(Mark(FORMAT, durability, boot_id, True))
+        return self._report
+
+    # ------------------------------------------------------------------------------------- state
+
+    def _open_state(self) -> State:
+        path = self._folder.state
+        problem = pages.verify(path)
+        if problem is None:
+            state = State(path, sync=True)
+            try:
+                state.check(1 << 62)
+                return state
+            except Damaged as error:
+                state.close()
+                problem = error.what
+        path.replace(path.with_name(path.name + DONE))
+        path.with_name(path.name + "-lock").unlink(missing_ok=True)
+        self._report.files.append((path.name, f"{problem}: made anew"))
+        self._report.notes.append(
+            f"{path.name} was damaged: topics, configs, groups and offsets are read from the"
+            " journals that are still there; what was changed last in a segment that is gone"
+            " or rewritten is lost"
+        )
+        return State(path, sync=True)
+
+    # ----------------------------------------------------------------------------------- reading
+
+    def _read(self) -> None:
+        """Read all files in the order of their commits."""
+        for key, value in self._state.scan(Table.PRODUCERS):
+            self._producers.load(key, value)
+        active, sealed, bad, _ = self._folder.names()
+        tops = [name for name in sealed if not any(other.hides(name) for other in sealed)]
+        known = [(name.first, str(name)) for name in tops]
+        known += [(first, active_name(first)) for first in active]
+        known += [(found[0], name) for name in bad if (found := range_of(name)) is not None]
+        firsts = sorted(first for first, _ in known)
+        for first, name in sorted(known):
+            below = min((other for other in firsts if other > first), default=None)
+            self._read_file(self._folder.segments / name, first, below)
+
+    def _read_file(self, path: Path, first: int, below: int | None) -> None:
+        name = SealedName.parse(path.name)
+        last = None if below is None else below - 1
+        if path.name.endswith(".bad"):
+            found = range_of(path.name)
+            assert found is not None
+            self._read_out(Loss(path, first, found[1] or last), True, "was set aside")
+            return
+        try:
+            if name is not None:
+                last = name.last
+                self._read_sealed(SealedSegment(path, name))
+            elif parse_active(path.name) is not None:
+                self._read_active(path, first, below)
+            self._report.sound += 1
+        except Damaged as error:
+            self._read_out(Loss(path, first, last), False, error.what)
+
+    def _read_sealed(self, segment: SealedSegment) -> None:
+        """Raises Damaged."""
+        segment.check()
+        for row in range(len(segment.index.lasts)):
+            segment.extent(row)
+        if segment.last > self._state.applied and not segment.name.generation:
+            load(segment.path, segment.first, segment.last + 1, self._replay)
+        self._layout.sealed.append(segment)
+
+    def _read_active(self, path: Path, first: int, below: int | None) -> None:
+        """Raises Damaged."""
+        if self._torn:
+            raise Damaged(path, "may lack its newest commits")
+        problem = pages.verify(path)
+        if problem is not None:
+            raise Damaged(path, problem)
+
+        def check(commit: Commit, file: memoryview, slots: dict[int, int]) -> None:
+            for row in commit.rows:
+                start = slots[row.slot] + row.position
+                check_batches(file[start : start + row.length], path, row.first, row.last)
+
+        load(path, first, below, check)
+        loaded = load(path, first, below, self._replay)
+        sync_file(path)
+        segment = ActiveSegment.open(path, first, loaded.created_ms, loaded.index, self._options)
+        segment.last = loaded.last
+        self._layout.rolled.append(segment)
+
+    def _replay(self, commit: Commit, file: memoryview, slots: dict[int, int]) -> None:
+        replay_commit(commit, file, slots, self._state, self._producers)
+
+    def _read_out(self, loss: Loss, settled: bool, why: str) -> None:
+        """Find what a damaged file still holds."""
+        below = None if loss.last is None else loss.last + 1
+        found = Salvage(loss.path, below).commits()
+        held = replay(loss, found, self._state, self._producers)
+        last = held.last_commit if loss.last is None else loss.last
+        name = SealedName.parse(loss.path.name.partition(".sealed")[0] + ".sealed")
+        generation = 0 if name is None else name.generation + 1
+        self._hurt.append(_File(loss, found, held, settled, generation))
+        hurt = sum(bool(commit.hurt) for commit in found)
+        pieces = sum(len(commit.pieces) for commit in found)
+        self._report.files.append(
+            (
+                loss.path.name,
+                f"{why}: {len(found)} commits up to {last} found, {hurt} of them incomplete,"
+                f" {pieces} runs of batches kept",
+            )
+        )
+
+    # ----------------------------------------------------------------------------------- writing
+
+    def _write(self) -> None:
+        layout, state = self._layout, self._state
+        for file in self._hurt:
+            self._write_file(file)
+        for file in self._hurt:
+            if not file.settled:
+                size = self._options.segment_bytes
+                state.apply(list(raised(layout, state, file.loss, file.held, size)))
+        self._count_partitions()
+        state.apply(self._producers.take_changed(lambda _: 1 << 62))
+        applied = max(
+            [
+                state.applied,
+                *(s.last for s in layout.sealed),
+                *(s.last for s in layout.rolled),
+                *(file.held.last_commit for file in self._hurt),
+            ]
+        )
+        state.write(state.freeze(), applied)
+        state.thaw(applied)
+        self._find_gaps()
+        for file in self._hurt:
+            path = file.loss.path
+            done = path.with_name(path.name.removesuffix(".bad") + DONE)
+            self._folder.rename(path, done, "repair")
+
+    def _write_file(self, file: _File) -> None:
+        """The sound batches of a damaged file, as a sealed one."""
+        pieces = [piece for commit in file.found for piece in commit.pieces]
+        if not pieces:
+            return
+        last = file.loss.last or file.found[-1].commit.number
+        name = SealedName(file.loss.first, last, file.generation)
+        if not uncovered(self._layout, [Missing(name.first, name.last, file.loss.path)]):
+            return  # narrower files hold it all
+        times = [commit.commit.time_ms for commit in file.found]
+        made = write_sealed(
+            self._folder,
+            name,
+            (times[0], times[-1]),
+            _extents_in_order(file.found),
+            sum(len(piece.data) for piece in pieces),
+            lambda: None,
+        )
+        if made is not None:
+            self._layout.replace([], [made], None)
+
+    def _count_partitions(self) -> None:
+        """No number that any file knows may be given out again."""
+        numbers = {KEY.unpack(key)[0] for key, _ in self._state.scan(Table.PARTITIONS)}
+        for sealed in self._layout.sealed:
+            numbers.update(sealed.index.numbers())
+        for segment in self._layout.rolled:
+            numbers.update(segment.index.partitions)
+        next_number = max(numbers, default=0) + 1
+        if read_counter(self._state.get(Table.META, NEXT_PARTITION)) < next_number:
+            self._state.apply([counter_row(next_number)])
+
+    def _find_gaps(self) -> None:
+        for key, value in self._state.scan(Table.PARTITIONS):
+            (number,) = KEY.unpack(key)
+            _, start, floor = read_row(value)
+            at = start
+            for first, last in self._ranges(number):
+                if first > at:
+                    self._report.gaps.append(Gap(number, at, first - 1, False))
+                at = max(at, last + 1)
+            if floor > at:
+                self._report.gaps.append(Gap(number, at, floor - 1, True))
+
+    def _ranges(self, number: int) -> Iterator[tuple[int, int]]:
+        """First and last offset of all extents of a partition."""
+        for sealed in self._layout.sealed:
+            totals = sealed.totals(number)
+            if totals is not None:
+                for row in range(totals.start, totals.start + totals.rows):
+                    yield sealed.index.firsts[row], sealed.index.lasts[row]
+        for segment in self._layout.rolled:
+            extents = segment.index.partitions.get(number)
+            if extents is not None:
+                for fields in ACTIVE_ROW.iter_unpack(extents.rows):
+                    yield fields[0], fields[1]
+
+
+def _extents_in_order(found: list[Found]) -> Iterator[Extent]:
+    """Sound batches by partition and offset, each offset once."""
+    pieces = [piece for commit in found for piece in commit.pieces]
+    pieces.sort(key=lambda piece: (piece.partition, piece.first))
+    before = (-1, -1)
+    for piece in pieces:
+        if piece.partition == before[0] and piece.first <= before[1]:
+            continue
+        before = piece.partition, piece.last
+        yield Extent(
+            piece.partition,
+            piece.flags,
+            piece.first,
+            piece.last,
+            piece.max_timestamp,
+            len(piece.data),
+            [piece.data],
+        )
