@@ -6,11 +6,11 @@ Kafka's GroupMetadataManager.classicGroup*, GroupCoordinatorService for the chec
 
 from ottla.group.members import ClassicGroup, Member, Protocols
 from ottla.group.outcome import Call, Outcome
-from ottla.group.rebalance import Rebalance
+from ottla.group.rebalance import Rebalance, refused
 from ottla.group.registry import Registry
 from ottla.group.states import TABLE, Act, State
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -44,7 +44,7 @@ class Classic:
         """Answers at once, or parks the request until the join phase is over."""
         error = self._join(request, call, now, out)
         if error is not None:
-            out.reply(call, JoinGroupResponse(error_code=error, member_id=request.member_id))
+            out.reply(call, refused(call, error, request.member_id))
 
     def _join(self, request: JoinGroupRequest, call: Call, now: int, out: Outcome) -> Error | None:
         """An error to be answered with the request's own member id, or None: taken care of."""
@@ -80,7 +80,7 @@ class Classic:
                 group.remove(request.member_id)
                 self.registry.end_session(group, request.member_id)
                 self.rebalance.complete_if_all_joined(group, now, out)
-            out.reply(call, JoinGroupResponse(error_code=Error.GROUP_MAX_SIZE_REACHED))
+            out.reply(call, refused(call, Error.GROUP_MAX_SIZE_REACHED))
             return None
         if not group.supports(request.protocol_type, protocols):
             return Error.INCONSISTENT_GROUP_PROTOCOL
@@ -122,10 +122,7 @@ class Classic:
             self._replace_static(group, instance_id, request, member_id, protocols, call, now, out)
         elif instance_id is None and call.version >= MEMBER_ID_REQUIRED_FROM:
             self.registry.add_pending(group, member_id, now + request.session_timeout_ms)
-            out.reply(
-                call,
-                JoinGroupResponse(error_code=Error.MEMBER_ID_REQUIRED, member_id=member_id),
-            )
+            out.reply(call, refused(call, Error.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(group, request, member_id, protocols, call, now, out)
 
@@ -256,7 +253,7 @@ class Classic:
         fenced = Error.FENCED_INSTANCE_ID
         call = group.take_join(member)
         if call is not None:
-            out.reply(call, JoinGroupResponse(error_code=fenced, member_id=member.member_id))
+            out.reply(call, refused(call, fenced, member.member_id))
         call, member.syncing = member.syncing, None
         if call is not None:
             out.reply(call, SyncGroupResponse(error_code=fenced))

@@ -18,14 +18,14 @@ from ottla.group.expiry import Expiry
 from ottla.group.members import ClassicGroup
 from ottla.group.offsets import FETCH_GROUPS_FROM, Offsets
 from ottla.group.outcome import Call, Catalog, Outcome, Rows, Ticket
-from ottla.group.rebalance import Rebalance
+from ottla.group.rebalance import Rebalance, refused
 from ottla.group.registry import Due, Kind, Registry
 from ottla.group.settings import GroupSettings
 from ottla.group.states import State
 from ottla.wire.api.delete_groups import DeleteGroupsRequest
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
 from ottla.wire.api.heartbeat import HeartbeatRequest
-from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.leave_group import LeaveGroupRequest
 from ottla.wire.api.list_groups import ListGroupsRequest
 from ottla.wire.api.offset_commit import OffsetCommitRequest
@@ -149,7 +149,7 @@ class Machine:
         for group in self.registry.groups.values():
             for member in group.members.values():
                 if member.joining is not None:
-                    join = JoinGroupResponse(error_code=error, member_id=member.member_id)
+                    join = refused(member.joining, error, member.member_id)
                     replies.append((member.joining.ticket, join))
                 if member.syncing is not None:
                     replies.append((member.syncing.ticket, SyncGroupResponse(error_code=error)))

@@ -17,6 +17,17 @@ from ottla.wire.api.join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.api.sync_group import SyncGroupResponse
 from ottla.wire.errors import Error
 
+NULL_PROTOCOL_FROM = 7
+"""JoinGroup version since which an answer without a protocol says null, not ""."""
+
+
+def refused(call: Call, error: Error, member_id: str = "") -> JoinGroupResponse:
+    """A JoinGroup answer that is nothing but an error."""
+    null = call.version >= NULL_PROTOCOL_FROM
+    return JoinGroupResponse(
+        error_code=error, member_id=member_id, protocol_name=None if null else ""
+    )
+
 
 class Rebalance:
     """The phases of a rebalance, over the groups of one registry."""
@@ -213,7 +224,7 @@ class Rebalance:
     def _dismiss(self, group: ClassicGroup, member: Member, out: Outcome) -> None:
         call = group.take_join(member)
         if call is not None:
-            out.reply(call, JoinGroupResponse(error_code=Error.UNKNOWN_MEMBER_ID))
+            out.reply(call, refused(call, Error.UNKNOWN_MEMBER_ID))
         call, member.syncing = member.syncing, None
         if call is not None:
             out.reply(call, SyncGroupResponse(error_code=Error.UNKNOWN_MEMBER_ID))
@@ -237,7 +248,7 @@ class Rebalance:
         """The member has asked again, so it no longer listens to the first request; that one is
         answered all the same: an unanswered request would block its connection."""
         if before is not None:
-            out.reply(before, JoinGroupResponse(error_code=Error.REBALANCE_IN_PROGRESS))
+            out.reply(before, refused(before, Error.REBALANCE_IN_PROGRESS))
 
     def _report(self, group: ClassicGroup, now: int, out: Outcome) -> None:
         out.rebalances.append(

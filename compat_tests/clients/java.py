@@ -72,7 +72,7 @@ class Jvm:
                 *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
                 f"-Dlog4j2.configurationFile={distribution.LOG4J.as_uri()}",
                 # warnings about brokers that restart are part of the tests
-                "-Dlog4j2.level=error",
+                "-Dottla.loglevel=fatal",
                 *("-cp", f"{compiled()}:{distribution.libs()}/*"),
                 "Driver",
             ],

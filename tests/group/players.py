@@ -158,7 +158,7 @@ class Player:
 
     def leave(self) -> None:
         if self.phase in ("joined", "stable") and self.waiting is None:
-            self.consumer.leave()
+            self.consumer.ask_to_leave()
             self.consumer.member_id = ""
             self.phase = "out"
 

@@ -338,6 +338,13 @@ class Consumer:
         return self.world.send(request, version, self.client_id).error
 
     def leave(self, version: int = 5) -> Error:
+        """LeaveGroup; the member's own error."""
+        reply = self.ask_to_leave(version)
+        if version >= 3 and reply.response.members:
+            return Error(reply.response.members[0].error_code)
+        return reply.error
+
+    def ask_to_leave(self, version: int = 5) -> Reply:
         request = LeaveGroupRequest(group_id=self.group_id)
         if version >= 3:
             request.members = [
@@ -345,10 +352,7 @@ class Consumer:
             ]
         else:
             request.member_id = self.member_id
-        reply = self.world.send(request, version, self.client_id)
-        if version >= 3 and reply.response.members:
-            return Error(reply.response.members[0].error_code)
-        return reply.error
+        return self.world.send(request, version, self.client_id)
 
     def commit(self, offset: int, partition: int = 0, topic: str = "t0", version: int = 9) -> Reply:
         return self.world.send(
