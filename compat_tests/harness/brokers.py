@@ -50,6 +50,7 @@ class Broker(abc.ABC):
         self.port = port or free_port(2)
         self.environment = dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
+        self._printed_before = 0
 
     @property
     def bootstrap(self) -> str:
@@ -74,10 +75,15 @@ class Broker(abc.ABC):
 
     def start(self) -> None:
         """Start and wait until it serves. Raises BrokerFailed."""
+        self.spawn()
+        self.wait_ready()
+
+    def spawn(self) -> None:
+        """Start the process without waiting for it."""
         assert not self.alive, "already running"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
-        printed_before = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._printed_before = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -89,8 +95,11 @@ class Broker(abc.ABC):
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl call, no lock
             )
+
+    def wait_ready(self) -> None:
+        """Wait until it serves; killed when it does not in its time. Raises BrokerFailed."""
         deadline = time.monotonic() + self.start_seconds
-        while not self.is_ready(self._log_from(printed_before)):
+        while not self.is_ready(self._log_from(self._printed_before)):
             if not self.alive:
                 raise BrokerFailed(f"{self.target} ended with {self.returncode}:\n{self._tail()}")
             if time.monotonic() > deadline:
