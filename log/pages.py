@@ -129,22 +129,30 @@ def walk(file: memoryview, meta: Meta) -> Iterator[Value]:
     if meta.root == _NO_PAGE:
         return
     count = 0
-    for page, lower in _leaves(file, meta):
+    last = b""
+    for page, lower, low in _leaves(file, meta):
+        if low and last >= low:
+            raise BadPages(f"page {page} has keys that are looked for elsewhere")
         base = page * meta.page_size
         for pointer in _pointers(file, base, lower):
-            yield _value(file, meta, base, pointer)
+            value = _value(file, meta, base, pointer)
+            key = value.key
+            if key <= last or key < low:
+                raise BadPages(f"page {page} has its keys in disorder")
+            last = key
             count += 1
+            yield value
     if count != meta.entries:
         raise BadPages(f"{count} values where {meta.entries} are counted")
 
 
-def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int]]:
-    """Page number and lower bound of each leaf, from left to right."""
-    stack: list[Iterator[int]] = [iter((meta.root,))]
+def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int, bytes]]:
+    """Page number, lower bound and least possible key of each leaf, from left to right."""
+    stack: list[Iterator[tuple[int, bytes]]] = [iter([(meta.root, b"")])]
     budget = meta.last_page + 1  # no page may be met twice
     while stack:
-        page = next(stack[-1], None)
-        if page is None:
+        page, low = next(stack[-1], (0, b""))
+        if not page:
             stack.pop()
             continue
         budget -= 1
@@ -156,9 +164,9 @@ def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int]]:
             raise BadPages(f"page {page} is damaged")
         kind = flags & 0xFF
         if kind == _LEAF:
-            yield page, lower
+            yield page, lower, low
         elif kind == _BRANCH:
-            stack.append(iter(_children(file, meta, base, lower)))
+            stack.append(iter(_children(file, meta, base, lower, low)))
         else:
             raise BadPages(f"page {page} has flags {flags:#x} within the tree")
 
@@ -167,13 +175,22 @@ def _pointers(file: memoryview, base: int, lower: int) -> memoryview:
     return file[base + _PAGE_HEADER : base + lower].cast("H")
 
 
-def _children(file: memoryview, meta: Meta, base: int, lower: int) -> list[int]:
-    children = []
+def _children(
+    file: memoryview, meta: Meta, base: int, lower: int, low: bytes
+) -> list[tuple[int, bytes]]:
+    """Page number and least key of each child; the first one's is its parent's."""
+    children: list[tuple[int, bytes]] = []
+    end = base + meta.page_size
     for pointer in _pointers(file, base, lower):
+        start = base + pointer + _NODE.size
         if not _PAGE_HEADER <= pointer <= meta.page_size - _NODE.size:
             raise BadPages(f"page {base // meta.page_size} is damaged")
-        low, high, top, _ = _NODE.unpack_from(file, base + pointer)
-        children.append(low | high << 16 | top << 32)
+        child_low, high, top, key_size = _NODE.unpack_from(file, base + pointer)
+        if children:
+            low = bytes(file[start : start + key_size])
+        if start + key_size > end:
+            raise BadPages(f"page {base // meta.page_size} is damaged")
+        children.append((child_low | high << 16 | top << 32, low))
     return children
 
 
