@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, Protocol
 
-from ottla.broker.limits import Budget, Limits
+from ottla.broker.limits import Budget, LargeFrame, Limits, Unsent
 from ottla.wire.errors import FrameError
 from ottla.wire.frame import PREFIX, frame_size
 from ottla.wire.primitives import Buffer
@@ -40,6 +40,7 @@ class Host(Protocol):
 
     limits: Limits
     budget: Budget
+    unsent: Unsent
     #: Where small frames are received; shared by all connections, used inside one callback only.
     scratch: memoryview
     #: API keys of the `ahead` requests.
@@ -102,8 +103,6 @@ class Connection:
         "_held",
         "_host",
         "_large",
-        "_large_got",
-        "_large_size",
         "_out",
         "_out_bytes",
         "_partial",
@@ -131,9 +130,7 @@ class Connection:
         self.touched = False
         self._partial = bytearray()
         self._deferred = False  # _partial begins a large frame for which there is no room yet
-        self._large: bytearray | None = None
-        self._large_size = 0
-        self._large_got = 0
+        self._large: LargeFrame | None = None
         #: Requests that have been read and not been started.
         self.backlog: list[Buffer] = []
         self._slots: list[Slot] = []
@@ -152,19 +149,16 @@ class Connection:
         """Where the next bytes go: the shared scratch, or the rest of a large frame's own
         buffer."""
         large = self._large
-        if large is None:
-            return self._host.scratch
-        if self._large_got == len(large):
-            # Not in buffer_updated: the event loop still holds the buffer then.
-            large.extend(bytes(min(self._large_size + PREFIX - len(large), len(large))))
-        return memoryview(large)[self._large_got :]
+        return self._host.scratch if large is None else large.room()
 
     def buffer_updated(self, count: int) -> None:
         """`count` bytes have arrived in what `get_buffer` gave: starts what may start."""
         if self.closed is not None:
             return
-        if self._large is not None:
-            self._large_updated(self._large, count)
+        large = self._large
+        if large is not None:
+            if large.received(count):
+                self._large_received(large)
             return
         data = self._partial  # writable: the log patches offsets into the batches it is given
         data += self._host.scratch[:count]
@@ -194,7 +188,7 @@ class Connection:
                 self._refuse_size(data, pos)
                 return
             if after > end:
-                if size >= OWN_BUFFER_FROM and self._begin_large(size, data, pos):
+                if size >= OWN_BUFFER_FROM and self._begin_large(size + PREFIX, view[pos:]):
                     return
                 break
             frame = view[pos:after] if pos or after < end else data
@@ -214,35 +208,21 @@ class Connection:
         except FrameError as error:
             self.close_in_turn(str(error))
 
-    def _begin_large(self, size: int, data: bytearray, pos: int) -> bool:
-        """Give a frame a buffer of its own; False when there is no room for it in the budget.
+    def _begin_large(self, size: int, start: memoryview) -> bool:
+        """Give a frame a buffer of its own; False while there is no room in the budget."""
+        self._deferred = self._host.budget.full
+        if not self._deferred:
+            self._large = LargeFrame(self._host.budget, size, start, self._touch)
+        return not self._deferred
 
-        The whole size is taken from the budget; the memory is set aside at once only while there is
-        plenty, otherwise it grows with what is really sent: a claim in a header costs us nothing.
-        """
-        budget = self._host.budget
-        self._deferred = not budget.fits(size)
-        if self._deferred:
-            return False
-        plenty = budget.used < budget.limit // 4
-        budget.take(size)
-        got = len(data) - pos
-        whole = size + PREFIX
-        large = bytearray(whole if plenty else min(whole, max(OWN_BUFFER_FROM, 2 * got)))
-        large[:got] = memoryview(data)[pos:]
-        self._large, self._large_size, self._large_got = large, size, got
-        return True
-
-    def _large_updated(self, large: bytearray, count: int) -> None:
-        self._large_got += count
-        if self._large_got < self._large_size + PREFIX:
-            return
+    def _large_received(self, large: LargeFrame) -> None:
         self._large = None
-        self._host.budget.give(self._large_size)
-        if self.backlog or not self._may_start(large):
-            self._put_back(large)
+        large.end()
+        frame = large.data
+        if self.backlog or not self._may_start(frame):
+            self._put_back(frame)
         else:
-            self._start(large)
+            self._start(frame)
 
     @property
     def receiving_large(self) -> bool:
@@ -254,15 +234,22 @@ class Connection:
         """Whether more bytes are wanted. False closes the window: the client has to wait."""
         if self.closed is not None or self.backlog:
             return False
-        if self._deferred or (self._held and self._host.budget.full):
+        budget = self._host.budget
+        if not budget.full:
+            return not self._deferred
+        large = self._large
+        if self._deferred or self._held or (large is not None and large.held_up):
             if not self._waiting:
                 self._waiting = True
-                self._host.budget.when_room(self._room)
+                budget.when_room(self._room)
             return False
         return True
 
     def _room(self) -> None:
         self._waiting = False
+        self._host.touched(self)
+
+    def _touch(self) -> None:
         self._host.touched(self)
 
     # -- requests, in order -----------------------------------------------------------------------
@@ -358,8 +345,9 @@ class Connection:
 
     def _send(self, buffers: Sequence[Buffer]) -> None:
         self._out += buffers
-        for buffer in buffers:
-            self._out_bytes += len(buffer)
+        size = sum(map(len, buffers))
+        self._out_bytes += size
+        self._host.unsent.add(size)
         self._host.touched(self)
 
     @property
@@ -377,6 +365,7 @@ class Connection:
     def take_output(self) -> list[Buffer]:
         """What is to be sent now, in order."""
         out, self._out = self._out, []
+        self._host.unsent.remove(self._out_bytes)
         self._out_bytes = 0
         return out
 
@@ -409,7 +398,7 @@ class Connection:
             budget.give(len(frame))
         self.backlog = []
         if self._large is not None:
+            self._large.end()
             self._large = None
-            budget.give(self._large_size)
         self._partial = bytearray()
         self._host.touched(self)

@@ -37,8 +37,8 @@ SCRATCH_BYTES: Final = 64 * 1024
 JOIN_BYTES: Final = 16 * 1024
 #: How often the store is told the time.
 TICK_MS: Final = 100
-#: A large request that others wait for and that has not arrived completely after so long is given
-#: up.
+#: A large request that has not arrived completely after so long is given up if others wait for
+#: room.
 STALLED_MS: Final = 30_000
 #: How long a stop waits for answers to be sent before it cuts the connections.
 STOP_S: Final = 5.0
@@ -48,6 +48,7 @@ class Peer(asyncio.BufferedProtocol):
     """One socket and the connection behind it."""
 
     __slots__ = (
+        "_handed",
         "_server",
         "active_ms",
         "connection",
@@ -72,7 +73,9 @@ class Peer(asyncio.BufferedProtocol):
         self.active_ms = 0.0
         #: Since when a large frame has been on its way in.
         self.large_since_ms: float | None = None
-        #: What was waiting to be sent when it became too much; 0 while it is not.
+        #: Bytes given to the transport since it last had nothing to send.
+        self._handed = 0
+        #: Of those, what counts as unsent: all, since it became too much; 0 while it is not.
         self.unsent = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -88,25 +91,28 @@ class Peer(asyncio.BufferedProtocol):
         return False  # a client that has said all it has to say does not wait for answers either
 
     def pause_writing(self) -> None:
-        self.unsent = self.transport.get_write_buffer_size()
-        self._server.broker.unsent.add(self.unsent)
+        # Not what is left of it: the loop holds on to all of a write until its end is sent.
+        self.unsent = self._handed
+        self._server.unsent.add(self.unsent)
         self.connection.sending(True)
 
     def resume_writing(self) -> None:
-        self._server.broker.unsent.remove(self.unsent)
+        self._server.unsent.remove(self.unsent)
         self.unsent = 0
         self.connection.sending(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.broker.unsent.remove(self.unsent)
+        self._server.unsent.remove(self.unsent)
         self.unsent = 0
         self._server.lost(self)
 
     def send(self, out: list[Buffer]) -> None:
         transport = self.transport
+        size = sum(map(len, out))
+        self._handed = self._handed + size if transport.get_write_buffer_size() else size
         if len(out) == 1:
             transport.write(out[0])
-        elif sum(map(len, out)) <= JOIN_BYTES:
+        elif size <= JOIN_BYTES:
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
@@ -133,6 +139,7 @@ class Server:
         )
         queued = config.queued_max_request_bytes
         self.budget = Budget(queued if queued > 0 else sys.maxsize)
+        self.unsent = broker.unsent
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         dispatcher = Dispatcher(broker)
         self.ahead = dispatcher.ahead
@@ -271,6 +278,8 @@ class Server:
         for connection in dirty:
             self._settle(connection)
         store.flush()  # what was started just now
+        if self.budget.waited_for and self.budget.wake_some():
+            self.schedule()
         if self._awaited is not None:
             condition, future = self._awaited
             if not future.done() and condition():
@@ -281,7 +290,7 @@ class Server:
         connection.run()
         out = connection.take_output()
         peer: Peer = connection.owner
-        if out:
+        if out and not peer.transport.is_closing():
             peer.send(out)
             peer.active_ms = self._turn_ms
         connection.touched = False
@@ -374,7 +383,7 @@ class Server:
             if 0 <= idle_ms < now_ms - peer.active_ms and not connection.unanswered:
                 connection.close("idle")
                 peer.transport.abort()  # a client that does not read would never be done
-            elif since is not None and self.budget.waited_for and now_ms - since > STALLED_MS:
+            elif since is not None and self.budget.full and now_ms - since > STALLED_MS:
                 connection.close("a large request did not arrive while others waited for room")
                 self._close(peer)
 

@@ -85,6 +85,7 @@ class Harness:
         # The host of connections:
         self.limits = Limits()
         self.budget = Budget(1 << 30)
+        self.unsent = self.broker.unsent
         self.scratch = memoryview(bytearray(64 * 1024))
         self.dispatcher = Dispatcher(self.broker)
         self.ahead = self.dispatcher.ahead
@@ -110,6 +111,7 @@ class Harness:
                 if connection.more_to_run:
                     self.touched(connection)
             self.store.flush()
+            self.budget.wake_some()
 
     def pass_time(self, ms: float) -> None:
         self.clock.passed_ms += ms

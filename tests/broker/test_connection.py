@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.connection import OWN_BUFFER_FROM, Connection, Slot
-from ottla.broker.limits import Budget, Limits
+from ottla.broker.limits import Budget, Limits, Unsent
 from ottla.wire.primitives import Buffer
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -41,6 +42,7 @@ class FakeHost:
     def __init__(self, limits: Limits | None = None, budget: int = 1 << 30) -> None:
         self.limits = limits or Limits()
         self.budget = Budget(budget)
+        self.unsent = Unsent(1 << 30)
         self.scratch = memoryview(bytearray(64 * 1024))
         self.ahead = frozenset((PRODUCE,))
         self.handled: list[Handled] = []
@@ -151,19 +153,16 @@ def test_a_bad_size_waits_for_the_answers_before_it() -> None:
     assert sent(connection) == [1]
 
 
-def test_a_claimed_size_costs_nothing_once_memory_is_short() -> None:
-    host = FakeHost(budget=40_000_000)
-    plenty, cautious = host.connection(), host.connection()
-    plenty.feed(request(METADATA, 1, 15_000_000)[:10])
-    assert len(plenty.get_buffer()) > 14_000_000
-    cautious.feed(struct.pack(">i", 20_000_000) + bytes(10))
-    assert len(cautious.get_buffer()) < 2 * OWN_BUFFER_FROM
-    cautious.feed(bytes(100_000))
-    assert len(cautious.get_buffer()) < 300_000
-    body = request(METADATA, 2, 20_000_000 - 8)
-    other = host.connection()
-    other.feed(body[:50])  # no room for a third one
-    assert other.wants_read is False
+def test_a_claimed_size_costs_nothing_but_what_is_sent() -> None:
+    host = FakeHost(budget=64_000_000)
+    small, large = host.connection(), host.connection()
+    small.feed(request(METADATA, 1, 15_000_000)[:10])
+    assert len(small.get_buffer()) > 14_000_000, "while there is plenty it is not made to grow"
+    large.feed(struct.pack(">i", 90_000_000) + bytes(10))
+    assert len(large.get_buffer()) < 2 * OWN_BUFFER_FROM
+    large.feed(bytes(100_000))
+    assert len(large.get_buffer()) < 300_000
+    assert host.budget.used < 15_500_000
 
 
 def test_nothing_is_handled_behind_what_closed_the_connection() -> None:
@@ -347,24 +346,26 @@ def test_the_budget_counts_what_is_parked_and_stops_its_owner() -> None:
     assert host.budget.used == 300
     assert owner.wants_read is False
     assert other.wants_read is True, "who holds nothing may always ask"
-    touches = host.touches
     host[0].answer()
+    touches = host.touches
+    host.budget.wake_some()
     assert host.touches > touches
     assert host.budget.used == 0
     assert owner.wants_read is True
 
 
 def test_a_large_frame_waits_for_room_and_then_arrives() -> None:
-    host = FakeHost(budget=OWN_BUFFER_FROM * 3)
+    host = FakeHost(budget=OWN_BUFFER_FROM)
     first, second = host.connection(), host.connection()
-    wire = request(PRODUCE, 0, OWN_BUFFER_FROM * 2)
-    first.feed(wire)
+    first.feed(request(PRODUCE, 0, OWN_BUFFER_FROM * 2))
     assert host.numbers == [0]
     late = request(PRODUCE, 1, OWN_BUFFER_FROM * 2)
     second.feed(late[:500])
     assert second.wants_read is False
-    touches = host.touches
+    assert not host.budget.wake_some()
     host[0].answer()
+    touches = host.touches
+    host.budget.wake_some()
     assert host.touches > touches
     second.run()
     assert second.wants_read is True
@@ -374,11 +375,57 @@ def test_a_large_frame_waits_for_room_and_then_arrives() -> None:
     assert host.budget.used == 0
 
 
-def test_a_frame_larger_than_the_budget_passes_alone() -> None:
+def test_of_large_frames_without_room_only_the_oldest_goes_on() -> None:
+    host = FakeHost(budget=200_000)
+    wires = [request(METADATA, number, 300_000) for number in range(3)]
+    connections = [host.connection() for _ in wires]
+    given = [0, 0, 0]
+
+    def feed_while_wanted() -> None:
+        """A little to each in turn, as long as any of them is read from."""
+        fed = True
+        while fed:
+            fed = False
+            for index, connection in enumerate(connections):
+                if connection.wants_read and given[index] < len(wires[index]):
+                    count = min(1000, len(connection.get_buffer()))
+                    connection.feed(wires[index][given[index] :][:count])
+                    given[index] += count
+                    fed = True
+
+    feed_while_wanted()
+    assert host.numbers[0] == 0, "the oldest is complete though there is no room for all"
+    assert host.budget.peak < 500_000
+    for _ in range(4):
+        host.budget.wake_some()
+        for connection in connections:
+            connection.run()
+        feed_while_wanted()
+    assert sorted(host.numbers) == [0, 1, 2]
+    assert (host.budget.used, host.budget.frames) == (0, {})
+
+
+def test_a_frame_larger_than_the_budget_passes() -> None:
     host = FakeHost(budget=1000)
     connection = host.connection()
     connection.feed(request(METADATA, 0, OWN_BUFFER_FROM * 2))
     assert host.numbers == [0]
+
+
+def test_who_waits_for_room_is_woken_in_turn_and_a_few_at_a_time() -> None:
+    budget = Budget(10)
+    woken: list[int] = []
+    for number in range(40):
+        budget.when_room(partial(woken.append, number))
+    budget.take(10)
+    assert not budget.wake_some()
+    assert woken == []
+    budget.give(1)
+    assert budget.wake_some()
+    assert woken == list(range(16))
+    assert budget.wake_some()
+    assert not budget.wake_some()
+    assert woken == list(range(40))
 
 
 def test_a_lost_connection_gives_everything_back() -> None:

@@ -211,7 +211,7 @@ def test_half_a_request_hurts_nobody(run: Run, tmp_path: Path) -> None:
         async with running(tmp_path) as broker:
             half, good = await broker.connect(), await broker.connect()
             half.writer.write(struct.pack(">i", 50_000_000) + bytes(100_000))
-            await broker.until(lambda: broker.server.budget.used == 50_000_000)
+            await broker.until(lambda: broker.server.budget.used > 0)
             await good.call(MetadataRequest(topics=[]), 1)
             half.writer.close()
             await broker.until(lambda: broker.server.budget.used == 0)
