@@ -265,3 +265,17 @@ def test_inspect_of_a_stopped_broker_shows_topics_and_batches(
     assert main(["inspect", str(tmp_path), "--records"]) == 1
     assert main(["inspect", str(tmp_path / "none")]) == 1
     assert "is no data folder" in capsys.readouterr().err
+
+
+def test_repair_of_a_sound_folder_and_of_one_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = Serving("--data-dir", str(tmp_path))
+    produce(broker.address, "kept", "a\n")
+    assert main(["repair", str(tmp_path)]) == 1
+    assert f"is in use by pid {broker.process.pid}" in capsys.readouterr().err
+    broker.stop()
+    assert main(["repair", str(tmp_path)]) == 0
+    assert "nothing is lost" in capsys.readouterr().out
+    assert main(["repair", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lost"] is False
