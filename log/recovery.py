@@ -31,6 +31,7 @@ from ottla.log.losses import NUMBER_GAP, Held, Loss, examine, raised, range_of, 
 from ottla.log.options import StoreOptions, Table
 from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
+from ottla.log.salvage import complete
 from ottla.log.segment import ActiveSegment, SealedSegment, load, map_file
 from ottla.log.state import State
 
@@ -132,6 +133,7 @@ class _Opening:
         self._folder = folder
         self._options = options
         mark = folder.mark
+        self._careful = careful
         self._unclean = careful or (mark is not None and not mark.clean)
         self.layout = Layout()
         self.producers = Producers()
@@ -252,6 +254,8 @@ class _Opening:
         try:
             if below is None:
                 _verify(path, always=self._unclean)
+            if self._careful:
+                complete(path, self._options, below)
             loaded = load(path, first, below, self._replay)
         except Damaged as error:
             _logger.error("%s", error)

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple, cast
 from ottla.log import pages
 from ottla.log.commit import KEY, MAGIC, BadCommit, Commit, Row, parse
 from ottla.log.errors import Damaged
-from ottla.log.segment import PAGE, map_file
+from ottla.log.extents import ActiveIndex
+from ottla.log.options import StoreOptions
+from ottla.log.segment import PAGE, ActiveSegment, map_file
 from ottla.wire.records import HEADER_SIZE as BATCH_HEADER
 from ottla.wire.records import CorruptBatch, crc_ok, read_header
 
@@ -71,6 +73,18 @@ class Salvage:
             if known is None or len(found.hurt) < len(known.hurt):
                 best[number] = found
         return [best[number] for number in sorted(best)]
+
+    def whole(self, number: int) -> list[tuple[bytes, bytes]] | None:
+        """Keys and values of a commit of which nothing is missing; None when something is."""
+        for position, commit in self._heads():
+            if commit.number == number and not self._open(position, commit).hurt:
+                values = {0: bytes(self._file[position : position + commit.size])}
+                for row in commit.rows:
+                    if row.slot:
+                        (piece,) = self._row(position, number, row)
+                        values[row.slot] = bytes(piece.data)
+                return [(KEY.pack(number, slot), values[slot]) for slot in sorted(values)]
+        return None
 
     def _heads(self) -> Iterator[tuple[int, Commit]]:
         """Wherever a commit's magic and CRC are right."""
@@ -194,3 +208,32 @@ class Salvage:
                 first = int.from_bytes(self._file[at : at + 8], "big")
                 self._starts.setdefault(first, []).append(at)
         return self._starts.get(row.first, [])
+
+
+def complete(path: Path, options: StoreOptions, below: int | None) -> None:
+    """Put back the commits whose meta page a power cut kept from the disk; their data was flushed
+    before they were acknowledged. The file is sound but for that. Raises Damaged, OSError.
+
+    A commit flushes its data and then writes its meta page, which the next one's flush takes
+    along: at most the last two are found this way, the last of them perhaps never acknowledged.
+    """
+    file = map_file(path)
+    try:
+        last = max(
+            (KEY.unpack(v.key)[0] for v in pages.walk(file, pages.read_meta(file))), default=0
+        )
+    except pages.BadPages as error:
+        raise Damaged(path, str(error)) from None
+    del file
+    salvage = Salvage(path, below)
+    while below is None or last + 1 < below:
+        values = salvage.whole(last + 1)
+        if values is None:
+            return
+        segment = ActiveSegment.open(path, 0, 0, ActiveIndex(), options)
+        try:
+            segment.write(values)
+            segment.env.sync(True)
+        finally:
+            segment.env.close()
+        last += 1

@@ -41,14 +41,17 @@ def map_size(options: StoreOptions) -> int:
     return 2 * options.segment_bytes + 2 * largest + 16 * MIB
 
 
-def open_environment(path: Path, size: int, *, sync: bool, lock: bool = True) -> lmdb.Environment:
-    """An LMDB environment in the one file `path`."""
+def open_environment(
+    path: Path, size: int, *, sync: bool, metasync: bool = True, lock: bool = True
+) -> lmdb.Environment:
+    """An LMDB environment in the one file `path`. metasync: a commit flushes its meta page too."""
     return lmdb.Environment(
         os.fspath(path),
         map_size=size,
         subdir=False,
         mode=0o644,
         sync=sync,
+        metasync=metasync,
         readahead=False,
         max_spare_txns=2,
         lock=lock,
@@ -90,10 +93,12 @@ class ActiveSegment:
         temporary.unlink(missing_ok=True)
         durable = options.durability == "fsync"
         folder.step("roll: create")
-        env = open_environment(temporary, map_size(options), sync=durable, lock=False)
+        env = open_environment(temporary, map_size(options), sync=False, lock=False)
         try:
             with env.begin(write=True) as txn:
                 txn.put(HEADER_KEY, _HEADER.pack(MAGIC, FORMAT, 0, 0, first, created_ms))
+            if durable:
+                env.sync(True)
         finally:
             env.close()
         folder.step("roll: rename")
@@ -109,7 +114,10 @@ class ActiveSegment:
         cls, path: Path, first: int, created_ms: int, index: ActiveIndex, options: StoreOptions
     ) -> ActiveSegment:
         """Open a file that was looked at by `load`, or just made."""
-        env = open_environment(path, map_size(options), sync=options.durability == "fsync")
+        # One flush a commit: its data. The meta page that names it reaches the disk with the next
+        # one's; after a power cut the commit is found without it (salvage.complete).
+        durable = options.durability == "fsync"
+        env = open_environment(path, map_size(options), sync=durable, metasync=False)
         segment = cls(path, first, created_ms, env, index)
         segment.measure()
         return segment
@@ -176,13 +184,13 @@ def load(path: Path, first: int, below: int | None, each: Each) -> Loaded:
     """
     file = map_file(path)
     try:
-        meta = _sound_meta(file, below)
+        meta = sound_meta(file, below)
         return _load(path, file, meta, first, below, each)
     except (pages.BadPages, BadCommit) as error:
         raise Damaged(path, str(error)) from None
 
 
-def _sound_meta(file: memoryview, below: int | None) -> pages.Meta:
+def sound_meta(file: memoryview, below: int | None) -> pages.Meta:
     """The newer meta page; the older one for a file whose last commit failed and left a tree that
     does not hold."""
     newer, older = pages.read_metas(file)
@@ -266,7 +274,7 @@ def value_positions(path: Path, last: int) -> tuple[dict[tuple[int, int], int], 
     file = map_file(path)
     unpack = KEY.unpack
     try:
-        meta = _sound_meta(file, last + 1)
+        meta = sound_meta(file, last + 1)
         found = {unpack(key): at for key, at, _ in pages.walk(file, meta)}
         return found, pages.read_meta(file)
     except pages.BadPages as error:

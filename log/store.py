@@ -131,6 +131,9 @@ class Store:
         folder = Folder(path, step)
         try:
             return cls(open_folder(folder, options, boot_id, now_ms), options, now_ms, post)
+        except lmdb.Error as error:
+            folder.close()
+            raise LogError(f"{path}: {error}") from error
         except BaseException:
             folder.close()
             raise

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.log.logkit import (
+    append,
     commit,
     crash_copy,
     make_batch,
@@ -164,3 +165,79 @@ def test_widest_complete_file_hides_what_it_replaces() -> None:
     assert not SealedName(5, 20, 0).hides(narrow)
     assert SealedName.parse(str(narrow)) == narrow
     assert SealedName.parse(f"{narrow}.bad") is None
+
+
+def metas(path: Path) -> bytes:
+    """Both meta pages of an LMDB file."""
+    with open(path, "rb") as file:
+        return file.read(2 * 4096)
+
+
+def put_metas(path: Path, pages: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.write(pages)
+
+
+@pytest.mark.parametrize("size", [10, 1500, 5000, 20_000])
+@pytest.mark.parametrize("behind", [1, 2])
+def test_power_cut_before_the_last_meta_page_reached_the_disk(
+    tmp_path: Path, size: int, behind: int
+) -> None:
+    """A commit is one flush, of its data: the page that names it may be older after a power cut."""
+    options = with_options(segment_bytes=16 << 20)
+    store = open_store(tmp_path / "a", options=options)
+    partitions = new_partitions(store, 2)
+    active = store.layout.active.path
+    snapshots = []
+    for turn in range(12):
+        snapshots.append(metas(active))
+        done = []
+        for partition in partitions:
+            sequence = 2 * turn
+            batch = make_batch(2, size=size, fill=turn, producer=(partition.number, 0, sequence))
+            done.append(append(store, partition, batch))
+        commit(store, [Change(Table.TOPICS, b"turn", b"%d" % turn)])
+        wanted = [read_batches(store, p) for p in partitions]
+        # kill -9 of the machine: everything was flushed but the newest meta page or two.
+        killed = crash_copy(tmp_path / "a", tmp_path / f"cut-{turn}")
+        back = max(0, len(snapshots) - behind)
+        put_metas(killed / "log" / active.name, snapshots[back])
+        again = open_store(killed, boot_id="boot-2", options=options)
+        for partition, batches in zip(partitions, wanted, strict=True):
+            found = again.partition(partition.number)
+            assert read_batches(again, found) == batches
+            assert found.leader_epoch == 0
+            repeat = make_batch(2, size=size, fill=turn, producer=(partition.number, 0, sequence))
+            assert append(again, found, repeat).duplicate
+            put(again, found, make_batch(1))
+        assert again.get(Table.TOPICS, b"turn") == b"%d" % turn
+        assert not again.layout.missing
+        again.close()
+    store.close()
+
+
+def test_power_cut_in_a_rolled_segment(tmp_path: Path) -> None:
+    """The same, with the segment rolled already and not sealed yet."""
+    copies: list[Path] = []
+    older: list[bytes] = []
+
+    def step(name: str) -> None:
+        if name == "seal: open":
+            killed = crash_copy(tmp_path / "a", tmp_path / f"cut-{len(copies)}")
+            (rolled,) = (killed / "log").glob("*1.active")
+            put_metas(rolled, older[-1])
+            copies.append(killed)
+
+    store = open_store(tmp_path / "a", step=step)
+    (partition,) = new_partitions(store)
+    for turn in range(4):
+        older.append(metas(store.layout.active.path))
+        put(store, partition, make_batch(fill=turn))
+    store.roll()
+    wanted = read_batches(store, partition)
+    (killed,) = copies
+    again = open_store(killed, boot_id="boot-2")
+    assert read_batches(again, again.partition(partition.number)) == wanted
+    assert put(again, again.partition(partition.number), make_batch()) == 4
+    again.close()
+    store.close()
