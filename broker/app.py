@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import errno
 import gc
 import logging
@@ -26,6 +25,7 @@ from ottla.broker.config_files import parse_overrides, read_file
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
+from ottla.broker.ids import id_text, new_id
 from ottla.broker.listeners import Listener
 from ottla.broker.machine import boot_id
 from ottla.broker.metadata import Topics
@@ -142,7 +142,7 @@ async def _identify(store: Store, config: ServerConfig) -> None:
     for key, value in wanted.items():
         kept = store.get(Table.CLUSTER, key)
         if kept is None:
-            changes.append(Change(Table.CLUSTER, key, (value or _new_cluster_id()).encode()))
+            changes.append(Change(Table.CLUSTER, key, (value or id_text(new_id())).encode()))
         elif value is not None and value != kept.decode():
             name = "node.id" if key == NODE_ID else "ottla.cluster.id"
             raise ConfigError(
@@ -158,11 +158,6 @@ async def _identify(store: Store, config: ServerConfig) -> None:
         await done
         if ticket.error is not None:
             raise ticket.error
-
-
-def _new_cluster_id() -> str:
-    """Sixteen random bytes in the spelling of Kafka's Uuid."""
-    return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
 
 def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:

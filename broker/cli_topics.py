@@ -9,6 +9,7 @@ from ottla.broker.cli_client import Cluster, raise_for
 from ottla.broker.cli_offsets import EARLIEST, LATEST, list_offsets
 from ottla.broker.cli_output import fail, print_json, print_rows, say, settings_text
 from ottla.broker.config_files import parse_overrides
+from ottla.broker.ids import id_text
 from ottla.wire.api.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -60,7 +61,7 @@ def topics(args: argparse.Namespace) -> int:
 
 def _list(cluster: Cluster, args: argparse.Namespace) -> int:
     found = sorted(cluster.topics(), key=lambda topic: topic.name or "")
-    rows = [(topic.name, len(topic.partitions), topic.topic_id.hex()) for topic in found]
+    rows = [(topic.name, len(topic.partitions), id_text(topic.topic_id)) for topic in found]
     print_rows(args.json, ("topic", "partitions", "topic_id"), rows)
     return 0
 
@@ -130,14 +131,14 @@ def _print_topic(
         print_json(
             {
                 "topic": name,
-                "topic_id": topic.topic_id.hex(),
+                "topic_id": id_text(topic.topic_id),
                 "configs": configs,
                 "partitions": partitions,
             }
         )
         return
     settings = f"  {settings_text(configs)}" if configs else ""
-    print(f"{name}  id {topic.topic_id.hex()}  {len(indexes)} partitions{settings}")
+    print(f"{name}  id {id_text(topic.topic_id)}  {len(indexes)} partitions{settings}")
     print_rows(False, headings, rows)
 
 

@@ -6,13 +6,13 @@ be throttled; v7 the new topic's id. validate_only makes every check and no topi
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 
 from ottla.broker.config_describe import topic_entries
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Api, Context, Parked
+from ottla.broker.ids import new_id
 from ottla.broker.metadata import NewTopic
 from ottla.broker.placement import MAX_PARTITIONS_PER_REQUEST, check_counts, check_manual
 from ottla.broker.topic_config import check_own
@@ -56,7 +56,7 @@ def _plan(ctx: Context, topic: CreatableTopic, others: Mapping[str, NewTopic]) -
             Error.POLICY_VIOLATION,
             f"one request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions",
         )
-    return NewTopic(topic.name, os.urandom(16), partitions, configs)
+    return NewTopic(topic.name, new_id(), partitions, configs)
 
 
 def _partitions(ctx: Context, topic: CreatableTopic) -> int:

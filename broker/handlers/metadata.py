@@ -7,10 +7,10 @@ operations; v9 flexible; v10 topic ids; v12 topics by id; v13 a top-level error.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from ottla.broker.context import Api, Context, Encoded, Parked
+from ottla.broker.ids import new_id
 from ottla.broker.metadata import INTERNAL, NewTopic, Topic, check_name
 from ottla.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.wire.api.metadata import (
@@ -93,7 +93,7 @@ def _create_and_answer(
             topics.check_new_name(name)
         except KafkaError:
             continue  # being made already, or answered below with what is wrong about it
-        new.append(NewTopic(name, os.urandom(16), ctx.broker.config.num_partitions, {}))
+        new.append(NewTopic(name, new_id(), ctx.broker.config.num_partitions, {}))
     ticket = topics.create(new) if new else topics.settled()
     return ctx.after(
         ticket,
