@@ -1,16 +1,29 @@
 """One log line for a connection that had to be closed, and not a thousand for a thousand of
-them."""
+them; the same for files that clients keep asking for."""
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from ottla.broker.clock import Clock
+from ottla.log.errors import LogError
 
+_storage = logging.getLogger("ottla.broker.storage")
 _logger = logging.getLogger("ottla.broker.connections")
 
 #: Lines a second; what is more is counted and told with the next line.
 _PER_SECOND = 10
+
+
+def about_read(error: LogError) -> None:
+    """Name the file that could not be read, once: clients ask for it again and again."""
+    _tell_once(str(error))
+
+
+@functools.lru_cache(maxsize=1000)
+def _tell_once(what: str) -> None:
+    _storage.error("%s", what)
 
 
 class Complaints:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from ottla.broker.complaints import about_read
 from ottla.broker.context import Broker, Context, Parked
 from ottla.broker.partitions import check_leader_epoch
 from ottla.broker.sessions import Fetch, Wanted
@@ -125,6 +126,8 @@ class Reading:
         But that there is no such partition does not end a long poll for others: a consumer with one
         deleted topic would ask without a pause until its metadata is fresh.
         """
+        if isinstance(error, LogError):
+            about_read(error)
         code = error.error if isinstance(error, KafkaError) else Error.KAFKA_STORAGE_ERROR
         if code not in _UNKNOWN:
             self._urgent = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ottla_only: about Ottla's own files and limits")
+    config.addinivalue_line("markers", "needs_root: mounts a file system")
     path = config.getoption("--results")
     is_xdist_worker = hasattr(config, "workerinput")
     if path is not None and not is_xdist_worker:
@@ -59,10 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests about Ottla's own files and limits have nothing to say about Apache Kafka."""
-    if config.getoption("--target") == "ottla":
-        return
-    others = [item for item in items if item.get_closest_marker("ottla_only")]
+    """Leave out what says nothing here: not a skip, which is for what should have run."""
+    left_out = {"needs_root"} if os.geteuid() else set()
+    if config.getoption("--target") != "ottla":
+        left_out.add("ottla_only")
+    others = [item for item in items if any(map(item.get_closest_marker, left_out))]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]

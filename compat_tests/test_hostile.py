@@ -1,6 +1,6 @@
 """Clients that send nonsense, stop half-way, stop reading or come in thousands hurt themselves.
 
-Ottla's promise, not Kafka's: fifty half frames of 90 MB are enough to end a Kafka with a small heap.
+Ottla's promise, not Kafka's: fifty half frames of 90 MB stop a Kafka with a heap of 512 MB.
 """
 
 from __future__ import annotations

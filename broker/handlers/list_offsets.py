@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ottla.broker.complaints import about_read
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.fetching import READ_COMMITTED
 from ottla.broker.partitions import check_leader_epoch, epoch_at, find
@@ -134,6 +135,8 @@ class _LookUp:
             self._ctx.reply(self._response)
 
     def _failed(self, answer: ListOffsetsPartitionResponse, error: KafkaError | LogError) -> None:
+        if isinstance(error, LogError):
+            about_read(error)
         answer.error_code = (
             error.error if isinstance(error, KafkaError) else Error.KAFKA_STORAGE_ERROR
         )

@@ -47,7 +47,7 @@ class Broker(abc.ABC):
         self.log_path = folder / "broker.log"
         self.settings = dict(settings or {})
         self.host = "127.0.0.1"
-        self.port = port or free_port(2)
+        self.port = free_port(2) if port is None else port
         self.environment = dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
         self._printed_before = 0
