@@ -21,14 +21,8 @@ from ottla.log.folder import FORMAT, Folder, Mark, Step, no_step
 from ottla.log.mailbox import Mailbox
 from ottla.log.maintenance import Maintenance
 from ottla.log.options import Change, PartitionSettings, StoreOptions, Table
-from ottla.log.partition import (
-    KEY,
-    NEXT_PARTITION,
-    Partition,
-    counter_row,
-    partition_row,
-    read_counter,
-)
+from ottla.log.partition import KEY, Partition
+from ottla.log.partitions import Partitions
 from ottla.log.readers import Readers, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
@@ -44,7 +38,6 @@ _logger = logging.getLogger(__name__)
 
 Post = Callable[[Callable[[], None]], object]
 
-_BEYOND: Final = 1 << 62
 #: While writes are refused, look this often whether they work again.
 RETRY_MS: Final = 1000
 #: What a change costs in a journal beside key and value.
@@ -83,10 +76,7 @@ class Store:
         self.committed = opened.next_number - 1
         #: The last time that was told.
         self.now_ms = now_ms
-        self._partitions: dict[int, Partition] = {}
-        self._settings: dict[int, PartitionSettings] = {}
-        self._shortest_retention_ms: int | None = None
-        self._next_partition = read_counter(self.state.get(Table.META, NEXT_PARTITION))
+        self.partitions = Partitions(self.layout, self.state, self.producers)
         self._group = Group(options.large_extent_bytes)
         self._inflight: deque[Group] = deque()
         self._inflight_bytes = 0
@@ -313,20 +303,15 @@ class Store:
             active.index.add(number, rows)
             active.last = number
             active.time_ms = time_ms
-        moved: dict[int, Partition] = {}
-        partitions = self._partitions
-        for row in rows:
-            partition = moved[row.partition] = partitions[row.partition]
-            partition.high_watermark = row.last + 1
+        moved = self.partitions.advance(rows)
         if changes:
             self.state.apply(changes)
-            for change in changes:
-                if change.table is Table.PARTITIONS:
-                    self._partition_changed(change)
+            if self.partitions.apply(changes):
+                self._maintenance.sweep.soon()
         for group in groups:
             group.ticket.settle()
         if rows or changes:
-            committed = Committed(list(moved.values()), changes)
+            committed = Committed(moved, changes)
             for listener in self._listeners:
                 listener(committed)
         if rolled is not None:
@@ -357,10 +342,7 @@ class Store:
         self._inflight.clear()
         self._inflight_bytes = 0
         self._group = Group(self.options.large_extent_bytes)
-        for partition in self._partitions.values():
-            partition.log_end_offset = partition.high_watermark
-            partition.start_admitted = partition.log_start_offset
-        self.producers.rollback(self.committed_end)
+        self.partitions.rollback()
         self._refusing = error
         self._poisoned = self._poisoned or failure.poisoned
         self._committer = None
@@ -426,13 +408,7 @@ class Store:
         self, count: int, settings: PartitionSettings
     ) -> tuple[list[int], list[Change]]:
         """Numbers for `count` partitions and the rows to put into the caller's change()."""
-        first = self._next_partition
-        self._next_partition += count
-        numbers = list(range(first, first + count))
-        self.configure(numbers, settings)
-        changes = [partition_row(number, 0, 0, 0) for number in numbers]
-        changes.append(counter_row(first + count))
-        return numbers, changes
+        return self.partitions.create(count, settings)
 
     def drop_partitions(self, numbers: Iterable[int]) -> list[Change]:
         """The rows that, once committed, end these partitions for ever."""
@@ -440,56 +416,21 @@ class Store:
 
     def configure(self, numbers: Iterable[int], settings: PartitionSettings) -> None:
         """Tell the log what the topic's configs say; not stored. At start and on every change."""
-        for number in numbers:
-            self._settings[number] = settings
-        self._shortest_retention_ms = None
-
-    def configured(self) -> list[int]:
-        """The partitions whose settings are known."""
-        return list(self._settings)
+        self.partitions.configure(numbers, settings)
 
     def settings(self, number: int) -> PartitionSettings:
         """What was told of a partition last."""
-        return self._settings.get(number) or PartitionSettings()
-
-    def shortest_retention_ms(self) -> int:
-        """Of all partitions; -1 when none has one."""
-        if self._shortest_retention_ms is None:
-            times = {s.retention_ms for s in set(self._settings.values()) if s.delete}
-            self._shortest_retention_ms = min((t for t in times if t >= 0), default=-1)
-        return self._shortest_retention_ms
+        return self.partitions.settings(number)
 
     def partition(self, number: int) -> Partition:
         """The view of a committed partition. Raises KeyError for one that is not."""
-        partition = self._partitions.get(number)
-        if partition is None:
-            row = self.state.get(Table.PARTITIONS, KEY.pack(number))
-            if row is None:
-                raise KeyError(number)
-            partition = self._partitions[number] = Partition(number, row, self.layout)
-        return partition
-
-    def committed_end(self, number: int) -> int:
-        """The end of what is committed of a partition; for one that nobody asked for since the
-        start, beyond all that could be in the log."""
-        partition = self._partitions.get(number)
-        return _BEYOND if partition is None else partition.high_watermark
+        return self.partitions.get(number)
 
     def epoch_end(self, partition: Partition, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as OffsetForLeaderEpoch answers: the largest epoch not above
         `epoch` and where it ends; (-1, -1) for one above ours or below 0. Source:
         LeaderEpochFileCache.endOffsetFor."""
-        if epoch < 0 or epoch > partition.leader_epoch:
-            return -1, -1
-        if epoch == partition.leader_epoch:
-            return epoch, partition.high_watermark
-        known = 0
-        for key, value in self.state.scan(Table.EPOCHS, KEY.pack(partition.number)):
-            begun = int.from_bytes(key[KEY.size :], "big")
-            if begun > epoch:
-                return known, int.from_bytes(value, "little")
-            known = begun
-        return known, partition.high_watermark
+        return self.partitions.epoch_end(partition, epoch)
 
     def delete_records(self, partition: Partition, offset: int) -> Ticket:
         """Move the log start to `offset` (-1: the high watermark); never back. Raises KafkaError
@@ -510,24 +451,6 @@ class Store:
         except KafkaError:
             partition.start_admitted = before
             raise
-
-    def _partition_changed(self, change: Change) -> None:
-        """A partition's row is committed."""
-        (number,) = KEY.unpack(change.key)
-        partition = self._partitions.get(number)
-        if change.value is None:
-            if partition is not None:
-                partition.dropped = True
-                del self._partitions[number]
-            self._settings.pop(number, None)
-            self._shortest_retention_ms = None
-            self.producers.drop_partition(number)
-            self._maintenance.sweep.soon()
-        elif partition is not None:
-            before = partition.log_start_offset
-            partition.committed(change.value)
-            if partition.log_start_offset > before:
-                self._maintenance.sweep.soon()
 
     # ----------------------------------------------------------------------------------- reading
 
