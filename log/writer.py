@@ -88,7 +88,11 @@ class Committer:
             self.active.write(puts)
             self._folder.step("commit: written")
         except (lmdb.Error, OSError) as error:
-            raise CommitFailed(self._explain(number, error, merged.size), True) from error
+            explained = self._explain(number, error, merged.size)
+            if rolled is not None:
+                # Nobody hears of it, and the segment that follows the failure gets its name.
+                rolled.new.env.close()
+            raise CommitFailed(explained, True) from error
         self.next_number = number + 1
         self._extents += len(rows)
         return Outcome(number, time_ms, rows, merged.changes, groups, rolled)

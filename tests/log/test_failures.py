@@ -91,6 +91,25 @@ def test_failed_commit_fails_everything_behind_it(store: Store, disk: Disk, wher
     again.close()
 
 
+@pytest.mark.parametrize("where", ["commit: write", "commit: written"])
+def test_failed_commit_that_rolled(store: Store, disk: Disk, where: str) -> None:
+    (a,) = new_partitions(store)
+    put(store, a, make_batch())
+    disk.failing[where] = errno.EIO
+    failed = append(store, a, make_batch())
+    store.roll()
+    assert isinstance(failed.ticket.error, WriteFailed)
+    disk.failing.clear()
+    assert store.refusing is None, "the segment that takes over has the failed one's name"
+    assert put(store, a, make_batch(fill=1)) == 1
+    store.roll()
+    assert put(store, a, make_batch(fill=2)) == 2
+    kept = read_batches(store, a)
+    again = open_store(crash_copy(store.folder.path, store.folder.path.with_name("killed")))
+    assert read_batches(again, again.partition(a.number)) == kept
+    again.close()
+
+
 def test_disk_that_takes_nothing_refuses_until_it_does(store: Store, disk: Disk) -> None:
     (a,) = new_partitions(store)
     put(store, a, make_batch(fill=1))
