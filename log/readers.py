@@ -94,7 +94,8 @@ def bring_in(segment: SealedSegment, start: int, stop: int) -> None:
         # Rewritten or dropped meanwhile; its map still holds the bytes.
         return
     try:
-        os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_WILLNEED)
+        if hasattr(os, "posix_fadvise"):  # not on macOS: there the reads alone have to do
+            os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_WILLNEED)
         for at in range(start, stop, _CHUNK):
             os.pread(fd, min(_CHUNK, stop - at), at)
     finally:

@@ -271,11 +271,10 @@ class _Sealed(_Source):
         (index,) = row.place
         segment = self._segment
         position, length = segment.index.positions[index], segment.index.lengths[index]
-        view = segment.extent(index)
 
         def look(inside: _Inside) -> Found | None:
             bring_in(segment, position, position + length)
-            return _look(segment.path, view, inside)
+            return _look(segment.path, segment.extent(index), inside)
 
         return look
 
