@@ -76,7 +76,7 @@ class Maintenance:
     def _roll_ms(self) -> int:
         """At most a quarter of the shortest retention, so that space comes back in time."""
         options = self._store.options
-        shortest = self._store.shortest_retention_ms()
+        shortest = self._store.partitions.shortest_retention_ms()
         if shortest < 0:
             return options.segment_ms
         return min(options.segment_ms, max(shortest // 4, LEAST_ROLL_MS))
@@ -90,7 +90,7 @@ class Maintenance:
         applied = store.committed
         if self._checkpointing or applied == state.applied:
             return
-        state.apply(store.producers.take_changed(store.committed_end))
+        state.apply(store.producers.take_changed(store.partitions.committed_end))
         rows = state.freeze()
         self._checkpointing = True
 

@@ -150,7 +150,7 @@ class Sweep:
         store = self._store
         weighed = yield from self._weigh(starts)
         self._roll_dead(weighed.active_dead)
-        retention_ms = store.shortest_retention_ms()
+        retention_ms = store.partitions.shortest_retention_ms()
         planned = plan(
             weighed.weights,
             segment_bytes=store.options.segment_bytes,
@@ -170,7 +170,7 @@ class Sweep:
     def _move_starts(self, now_ms: int) -> _Steps:
         """Let go of what retention lets go of."""
         store = self._store
-        for number in store.configured():
+        for number in store.partitions.configured():
             yield 2
             try:
                 partition = store.partition(number)
@@ -192,7 +192,7 @@ class Sweep:
     def _log_starts(self) -> Generator[_Request, Any, dict[int, int]]:
         store = self._store
         starts: dict[int, int] = {}
-        for number in store.configured():
+        for number in store.partitions.configured():
             yield 1
             try:
                 starts[number] = store.partition(number).log_start_offset
