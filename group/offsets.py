@@ -58,6 +58,9 @@ NO_GROUP_FROM = 9
 NOTHING = Offset(-1, -1, -1, -1, "")
 """What a partition without a committed offset is answered: no error."""
 
+_NEVER = (1 << 63) - 1
+"""The latest time that a row can say; a client may ask for the longest retention there is."""
+
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
@@ -150,7 +153,7 @@ class Offsets:
         if not group.number:
             self.registry.write(group, out)
         retention = request.retention_time_ms
-        expire_ms = now + retention if retention >= 0 else -1
+        expire_ms = min(now + retention, _NEVER) if retention >= 0 else -1
         limit = self.settings.offset_metadata_max_bytes
         for partition_id, partition, answer in accepted:
             metadata = partition.committed_metadata or ""

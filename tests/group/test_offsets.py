@@ -79,6 +79,13 @@ class TestCommit:
         assert commit_error(longer) == Error.OFFSET_METADATA_TOO_LARGE
         assert world.committed() == {0: 1}
 
+    def test_the_longest_retention_there_is(self, world: World) -> None:
+        reply = world.send(commit_request("g", {0: 1}, retention_ms=(1 << 63) - 1), 2)
+        assert commit_error(reply) == Error.NONE
+        world.send(commit_request("g", {1: 2}), 9)
+        world.crash()
+        assert world.committed() == {0: 1, 1: 2}
+
     def test_each_partition_is_judged_by_itself(self, world: World) -> None:
         reply = world.send(commit_request("g", {0: 1, 3: 2, 4: 3}), 9)
         assert errors(reply) == {
