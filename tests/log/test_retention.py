@@ -122,7 +122,7 @@ def test_ticks_move_the_start_of_configured_partitions_only(store: Store) -> Non
         put(store, partition, make_batch(time=5))
     store.configure([old.number], PartitionSettings(retention_ms=DAY))
     store.configure([forever.number], KEEP_ALL)
-    del store._settings[unknown.number]
+    del store.partitions._settings[unknown.number]
     for now in range(DAY, 10 * DAY, DAY // 4):
         store.tick(now)
     assert old.log_start_offset == 1
