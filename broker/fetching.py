@@ -47,7 +47,10 @@ class Reading:
         state = request.replica_state
         self._replica_id = request.replica_id if state is None else state.replica_id
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, broker.unsent.room)
+        # Room for a byte is room for a batch. With none nothing would be too little to answer, and
+        # consumers that have all there is would ask without a pause.
+        room = max(broker.unsent.room, 1)
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._waiter: Waiter | None = None
         self._waited = request.max_wait_ms <= 0

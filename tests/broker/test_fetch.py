@@ -130,6 +130,17 @@ def test_answers_are_one_batch_while_clients_do_not_take_theirs(
     assert batches(partitions(client.call(ask("t", {0: 0}), 12))[0]) == [0, 2, 4]
 
 
+def test_consumers_at_the_end_wait_also_while_others_do_not_take_their_answers(
+    harness: Harness, client: Client
+) -> None:
+    harness.topic("t")
+    harness.broker.unsent.add(harness.broker.unsent.limit)
+    client.send(ask("t", {0: 0}, max_wait_ms=500, min_bytes=1), 12)
+    assert client.receive() is None
+    produce(harness, "t")
+    assert batches(partitions(client.receive())[0]) == [0]
+
+
 # -------------------------------------------------------------------------------------- long polls
 
 
