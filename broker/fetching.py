@@ -197,7 +197,11 @@ class Reading:
             return False
         if self._missing > 1:
             # fetch.min.bytes was raised: measure what came, which needs no more than a look.
-            found = self._broker.store.read(partition, seen, self._missing, end=end, min_one=True)
+            try:
+                read = self._broker.store.read
+                found = read(partition, seen, self._missing, end=end, min_one=True)
+            except (KafkaError, LogError):
+                return True  # the look that follows says what is wrong; others hear of the commit
             size = found.size if isinstance(found, Read) else self._missing
             self._missing -= size
             self._ends[partition.number] = (end, wanted)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.broker.harness import Client, Harness, make_batch
 
+from ottla.log.errors import Damaged
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.errors import Error
@@ -142,6 +144,27 @@ def test_consumers_at_the_end_wait_also_while_others_do_not_take_their_answers(
 
 
 # -------------------------------------------------------------------------------------- long polls
+
+
+def test_a_file_that_cannot_be_read_keeps_nobody_else_from_hearing_of_a_commit(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.topic("t")
+    other = harness.client()
+    client.send(ask("t", {0: 0}, max_wait_ms=500, min_bytes=10_000), 12)
+    other.send(ask("t", {0: 0}, max_wait_ms=500, min_bytes=1), 12)
+    read = harness.store.read
+    unreadable = [Damaged(Path("file"), "is altered")] * 2
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        if unreadable:
+            raise unreadable.pop()
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(harness.store, "read", failing)
+    produce(harness, "t")
+    assert partitions(client.receive())[0].error_code == Error.KAFKA_STORAGE_ERROR
+    assert batches(partitions(other.receive())[0]) == [0]
 
 
 def test_trap_26_a_long_poll_ends_with_a_commit(harness: Harness, client: Client) -> None:
