@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: After a failed checkpoint or seal, try again this much later.
+#: After a failed checkpoint, roll or seal, try again this much later.
 RETRY_MS: Final = 5_000
 #: How often expired producers are looked for.
 EXPIRY_MS: Final = 600_000
@@ -38,6 +38,7 @@ class Maintenance:
         self._checkpointing = False
         self._sealing: set[int] = set()
         self._seal_again_ms = 0
+        self._roll_again_ms = 0
         self._expire_ms = 0
         self.sweep = Sweep(store, self._background)
 
@@ -59,7 +60,12 @@ class Maintenance:
             for segment in list(store.layout.rolled):
                 self.seal(segment)
         active = store.layout.active
-        if active.last >= active.first and now_ms - active.created_ms >= self._roll_ms():
+        if (
+            active.last >= active.first
+            and now_ms - active.created_ms >= self._roll_ms()
+            and now_ms >= self._roll_again_ms
+        ):
+            self._roll_again_ms = now_ms + RETRY_MS
             store.roll()
         self._expire_producers(now_ms)
         self.sweep.tick(now_ms)

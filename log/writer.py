@@ -77,8 +77,15 @@ class Committer:
                 merged.merge(group)
         number = self.next_number
         time_ms = merged.time_ms
-        rolled = self._prepare(merged)
-        if not merged.extents and not merged.changes:
+        empty = not merged.extents and not merged.changes
+        try:
+            rolled = self._prepare(merged)
+        except CommitFailed as failure:
+            if not empty:
+                raise
+            _logger.error("no new segment is begun: %s", failure)
+            rolled = None  # it was about nobody's records: nobody is failed for it
+        if empty:
             return Outcome(number - 1, time_ms, [], (), groups, rolled)
         puts, rows = encode(
             number, time_ms, merged.extents, merged.changes, options.large_extent_bytes

@@ -91,6 +91,28 @@ def test_failed_commit_fails_everything_behind_it(store: Store, disk: Disk, wher
     again.close()
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_roll_by_age_that_fails_is_about_nobody(store: Store, disk: Disk, full: bool) -> None:
+    (a,) = new_partitions(store)
+    put(store, a, make_batch())
+    resets: list[LogError] = []
+    store.on_reset(resets.append)
+    if full:
+        disk.free = 0
+    else:
+        disk.failing["roll: create"] = errno.EIO
+    due = store.options.segment_ms
+    for now_ms in range(due, due + 1000, 100):
+        store.tick(now_ms)
+    assert not resets
+    assert store.refusing is None
+    disk.free = 1 << 40
+    disk.failing.clear()
+    assert put(store, a, make_batch(), due + 1000) == 1
+    store.tick(due + 10_000)
+    assert len([name for name in names(store) if name.endswith(".sealed")]) == 1
+
+
 @pytest.mark.parametrize("where", ["commit: write", "commit: written"])
 def test_failed_commit_that_rolled(store: Store, disk: Disk, where: str) -> None:
     (a,) = new_partitions(store)
