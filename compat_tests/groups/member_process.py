@@ -173,8 +173,8 @@ class KafkaPython(Member):
             self.consumer.subscribe(topics=options["topics"], listener=Listener())
 
     def poll(self) -> None:
-        # Not shorter: when a poll ends while JoinGroup is parked and the answers of Join- and SyncGroup
-        # come before the next poll waits for them, kafka-python 3.0 never applies the assignment.
+        # Not shorter: when a poll ends while JoinGroup is parked, and the answers of JoinGroup and
+        # SyncGroup come before the next poll waits, kafka-python 3.0 never applies the assignment.
         for records in self.consumer.poll(timeout_ms=1000).values():
             for one in records:
                 self.record(one.topic, one.partition, one.offset, one.value)
