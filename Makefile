@@ -38,7 +38,7 @@ test-long: $(DEV) ## the tests that take minutes to hours: 200 kills, fuzzing, l
 check: $(DEV) ## the quick loop: lint, types, layers, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src examples
+	$(BIN)/mypy src examples compat_tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 -m "not long" tests/wire tests/log tests/group
 
@@ -51,6 +51,11 @@ bench: $(DEV) ## Ottla and Apache Kafka in turn, with ratios and broker CPU
 
 compat-apache: $(DEV) ## the client tests against Apache Kafka itself
 	$(BIN)/pytest compat_tests -m "not long" --target=apache $(ARGS)
+
+compat-table: $(DEV) ## run both and write docs/compatibility.md
+	-$(BIN)/pytest compat_tests -m "not long" --results .cache/results/ottla.json
+	-$(BIN)/pytest compat_tests -m "not long" --target=apache --results .cache/results/apache.json
+	$(BIN)/python -m compat_tests.table
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

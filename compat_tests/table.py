@@ -1,0 +1,146 @@
+"""python -m compat_tests.table: docs/compatibility.md from a run against each target.
+
+The runs are those of `pytest compat_tests --results .cache/results/TARGET.json [--target=TARGET]`;
+`make compat-table` makes both and then the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat_tests.apache import distribution
+from compat_tests.clients import CLIENTS
+
+TARGETS = ("ottla", "apache")
+RESULTS = distribution.ROOT / ".cache" / "results"
+DOCUMENT = distribution.ROOT / "docs" / "compatibility.md"
+
+# In the order of the document; a module that is not named here comes last, under its own name.
+SECTIONS = {
+    "test_records.py": "Records",
+    "test_consuming.py": "Positions, offsets, waiting",
+    "test_admin.py": "Administration",
+    "test_restart.py": "Restarts",
+    "test_tools.py": "Kafka's command-line tools",
+    "test_kill9.py": "kill -9 under load",
+    "traps/test_framing.py": "Byte by byte: framing and versions",
+    "traps/test_metadata.py": "Byte by byte: metadata and topics",
+    "traps/test_produce.py": "Byte by byte: produce",
+    "traps/test_fetch.py": "Byte by byte: fetch and offsets",
+    "traps/test_administration.py": "Byte by byte: administration",
+    "test_hostile.py": "Clients that misbehave (Ottla only)",
+    "test_disk.py": "Bad times for the data folder (Ottla only)",
+}
+
+INTRODUCTION = """\
+# Compatibility
+
+Made by `make compat-table` from one run of `compat_tests/` against Ottla {ottla} and one against
+Apache Kafka {kafka}: the same tests, the same clients, the same bytes. Do not edit by hand.
+
+Clients: {clients}.
+
+In each cell Ottla comes first, Apache Kafka second: ✓ passed, ✗ failed, – not run (the client has
+no such call, or the test is about Ottla alone). A number counts the variants of a test: codecs,
+versions, error cases.
+"""
+
+
+@dataclass
+class Cell:
+    """The variants of one test, with one client, against one target."""
+
+    passed: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        count = self.passed + self.failed
+        if not count:
+            return "–"
+        if self.failed:
+            return f"✗ {self.failed} of {count}"
+        return "✓" if count == 1 else f"✓ {count}"
+
+
+@dataclass
+class Row:
+    title: str
+    cells: dict[tuple[str, str], Cell] = field(default_factory=lambda: defaultdict(Cell))
+    """By client ("" for none) and target."""
+
+    def shown(self, client: str) -> str:
+        return " / ".join(str(self.cells[client, target]) for target in TARGETS)
+
+
+def title_of(function: str) -> str:
+    """`test_trap_03_a_newer_...` to `3: a newer ...`."""
+    text = function.removeprefix("test_").replace("_", " ")
+    trap = re.match(r"trap (\d+) (.*)", text)
+    return f"{int(trap.group(1))}: {trap.group(2)}" if trap else text
+
+
+def gather(results: Path) -> dict[str, dict[str, Row]]:
+    """Rows by module and test function, in the order in which the tests ran."""
+    sections: dict[str, dict[str, Row]] = defaultdict(dict)
+    for target in TARGETS:
+        document = json.loads((results / f"{target}.json").read_text())
+        for node, outcome in document["tests"].items():
+            path, _, name = node.partition("::")
+            module = path.removeprefix("compat_tests/")
+            function = name.partition("[")[0]
+            row = sections[module].setdefault(function, Row(title_of(function)))
+            cell = row.cells[outcome.get("client", ""), target]
+            if outcome["outcome"] == "passed":
+                cell.passed += 1
+            else:
+                cell.failed += 1
+    return sections
+
+
+def rendered(rows: list[Row]) -> list[str]:
+    clients = [c for c in CLIENTS if any((c, t) in row.cells for row in rows for t in TARGETS)]
+    columns = clients if clients else [""]
+    heads = [c or "Ottla / Apache Kafka" for c in columns]
+    if clients and any(("", t) in row.cells for row in rows for t in TARGETS):
+        columns, heads = [*clients, ""], [*clients, "other"]
+    lines = [f"| test | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    lines += [f"| {row.title} | {' | '.join(map(row.shown, columns))} |" for row in rows]
+    return lines
+
+
+def render(sections: dict[str, dict[str, Row]]) -> str:
+    named = [f"{name} {importlib.metadata.version(name)}" for name in CLIENTS if name != "java"]
+    text = INTRODUCTION.format(
+        ottla=importlib.metadata.version("ottla"),
+        kafka=distribution.version(),
+        clients=", ".join([*named, f"Java's kafka-clients {distribution.version()}"]),
+    )
+    order = [m for m in SECTIONS if m in sections] + sorted(sections.keys() - SECTIONS.keys())
+    for module in order:
+        heading = SECTIONS.get(module, module.removesuffix(".py").replace("_", " "))
+        rows = sorted(sections[module].values(), key=lambda row: _order(row.title))
+        text += f"\n## {heading}\n\n" + "\n".join(rendered(rows)) + "\n"
+    return text
+
+
+def _order(title: str) -> tuple[int, str]:
+    number = title.partition(":")[0]
+    return (int(number) if number.isdigit() else 1000, title)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.table")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of TARGET.json")
+    parser.add_argument("--output", type=Path, default=DOCUMENT)
+    options = parser.parse_args()
+    options.output.write_text(render(gather(options.results)))
+
+
+if __name__ == "__main__":
+    main()
