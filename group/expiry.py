@@ -65,7 +65,11 @@ class Expiry:
             return
         del self._looks[group.group_id]
         if not look.kept and group.state is State.EMPTY and not group.pending:
-            self.registry.delete(group, now, out)
+            if look.after:
+                # Something may have been committed since, before where this slice began.
+                self.timers.at(due, now)
+            else:
+                self.registry.delete(group, now, out)
         elif look.nearest is not None:
             soonest = now + self.settings.offsets_retention_check_interval_ms
             self.registry.look_at_offsets(group, now, max(look.nearest, soonest))

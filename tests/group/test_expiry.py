@@ -203,6 +203,18 @@ class TestUnderLoad:
         assert empty(world)
 
 
+    def test_what_is_committed_between_two_slices_stays(self, world: World) -> None:
+        world.topics.add("big", SLICE + 1)
+        world.send(commit_request("g", {n: n for n in range(SLICE + 1)}, topic="big"), 9)
+        world.now += RETENTION
+        for outcome in world.machine.on_timer(world.now):
+            world.take(outcome)
+        assert len(world.disk.tables[OFFSETS]) == 1
+        world.send(commit_request("g", {0: 7}, topic="big"), 9)
+        world.advance(5_000)
+        assert world.committed(topic="big") == {0: 7}
+
+
 class TestDeletedGroups:
     def test_offsets_are_out_of_reach_at_once_and_swept_in_slices(self, world: World) -> None:
         world.topics.add("big", 2 * SLICE)
