@@ -129,7 +129,10 @@ class Coordinator:
             ctx.fail(_FETCH_FAILED if isinstance(request, OffsetFetchRequest) else _FAILED)
             return
         call = Call(ctx, ctx.header.api_version, group_operations=GROUP_OPERATIONS)
-        self._release(self._machine.handle(request, call, self._now()))
+        try:
+            self._release(self._machine.handle(request, call, self._now()))
+        except Exception as error:
+            ctx.fail(error)
 
     def _unsettled(self, group_ids: Sequence[str]) -> bool:
         return not all(map(self._rows.settled, group_ids))
