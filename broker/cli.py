@@ -34,6 +34,11 @@ Print records, the value of each on a line, from the start of the topic (--from)
 come, until interrupted or --exit's end. With --json a line is an object with partition, offset,
 timestamp, key, value and headers. No group is joined and no offset committed."""
 
+_RESET = """\
+Move a whole group to other offsets, with or without members. Members are removed first, so that
+their late commits are refused; then the offsets are written; then the members, which come back by
+themselves, go on from there. Offsets outside of a partition's log become its start or end."""
+
 _INSPECT = """\
 Show what a data folder holds: the sealed files of the log with the partitions and offsets in each.
 The broker may be running: sealed files do not change, the one being written is only named. With
@@ -78,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_topics(commands)
     _add_produce(commands)
     _add_consume(commands)
+    _add_groups(commands)
     _add_inspect(commands)
     _add_repair(commands)
     return parser
@@ -178,6 +184,41 @@ def _add_consume(commands: Commands) -> None:
     consume.add_argument("--exit", action="store_true", help="stop at what is now the end")
     consume.add_argument("--max-records", type=int, metavar="N", help="stop after N records")
     consume.add_argument("--key-separator", metavar="TEXT", help="print KEY TEXT VALUE")
+
+
+def _add_groups(commands: Commands) -> None:
+    groups = commands.add_parser("groups", help="list, describe, reset, delete, watch groups")
+    actions = groups.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser
+
+    listing = _client(add("list", help="all groups and their states"))
+    listing.add_argument("--state", help="only groups in this state: Stable, Empty, ...")
+
+    describe = _client(add("describe", help="members, offsets and lag of groups"))
+    describe.add_argument("names", nargs="+", metavar="GROUP")
+
+    reset = _client(add("reset", help="move a group to other offsets", description=_RESET))
+    reset.add_argument("name", metavar="GROUP")
+    where = reset.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--to", metavar="WHERE", help="earliest, latest, an offset, -N before the end, @MS a time"
+    )
+    where.add_argument("--shift", type=int, metavar="N", help="so many on from what is committed")
+    where.add_argument("--from-file", metavar="FILE", help="lines of topic,partition,offset")
+    reset.add_argument(
+        "--topic",
+        action="append",
+        metavar="TOPIC[:0,3]",
+        help="only these topics or partitions (default: all that are committed); may be repeated",
+    )
+    reset.add_argument("--dry-run", action="store_true", help="show what would be written")
+
+    delete = _client(add("delete", help="delete groups without members, with their offsets"))
+    delete.add_argument("names", nargs="+", metavar="GROUP")
+
+    watch = _client(add("watch", help="describe a group whenever it has changed"))
+    watch.add_argument("name", metavar="GROUP")
+    watch.add_argument("--interval", type=float, default=1.0, metavar="S", help="default: 1 s")
 
 
 def _add_inspect(commands: Commands) -> None:

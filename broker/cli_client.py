@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from ottla.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -66,7 +67,7 @@ class Connection:
         Raises ClientError when the broker hangs up, does not answer in time or lacks the API.
         """
         if version is None:
-            version = self._common_version(type(request))
+            version = self.common_version(type(request))
         self._correlation_id += 1
         flexible = version >= request.flexible
         header = RequestHeader(request.api_key, version, self._correlation_id, CLIENT_ID)
@@ -89,7 +90,7 @@ class Connection:
     def tell(self, request: Message, version: int | None = None) -> int:
         """Send a request and do not wait (Produce with acks=0 has no answer); gives its version."""
         if version is None:
-            version = self._common_version(type(request))
+            version = self.common_version(type(request))
         self._correlation_id += 1
         flexible = version >= request.flexible
         header = RequestHeader(request.api_key, version, self._correlation_id, CLIENT_ID)
@@ -118,7 +119,8 @@ class Connection:
             size -= len(part)
         return b"".join(parts)
 
-    def _common_version(self, request: type[Message]) -> int:
+    def common_version(self, request: type[Message]) -> int:
+        """The newest version that both sides know. Raises ClientError when there is none."""
         if self._ranges is None:
             answer = self.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             self._ranges = {
@@ -165,6 +167,25 @@ class Cluster:
         """Ask the broker that leads a partition; `topics` has been called for the topic."""
         address = self._brokers[self._leaders[topic, partition]]
         return self._connection(address).call(request, response)
+
+    def call_all(self, request: Message, response: type[R]) -> list[R]:
+        """Ask every broker of the cluster: each knows its own groups only."""
+        self.topics([])
+        return [self._connection(at).call(request, response) for at in self._brokers.values()]
+
+    def call_coordinator(
+        self, group_id: str, request: Message, response: type[R], at_most: int | None = None
+    ) -> R:
+        """Ask the broker that coordinates a group, in version `at_most` or below. Raises KafkaError
+        when there is none."""
+        asking = FindCoordinatorRequest(coordinator_keys=[group_id])
+        (found,) = self.call(asking, FindCoordinatorResponse).coordinators
+        raise_for(found.error_code, found.error_message)
+        connection = self._connection((found.host, found.port))
+        if at_most is None:
+            return connection.call(request, response)
+        version = min(at_most, connection.common_version(type(request)))
+        return connection.call(request, response, version)
 
     def tell_leader(self, topic: str, partition: int, request: Message) -> None:
         """Send to the broker that leads a partition, without an answer."""

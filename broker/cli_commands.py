@@ -16,6 +16,7 @@ _MODULES = {
     "topics": "cli_topics",
     "produce": "cli_produce",
     "consume": "cli_consume",
+    "groups": "cli_groups",
     "inspect": "cli_folder",
     "repair": "cli_folder",
 }
