@@ -27,7 +27,7 @@ from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
 from ottla.broker.ids import id_text, new_id
 from ottla.broker.listeners import Listener
-from ottla.broker.machine import boot_id
+from ottla.broker.machine import allow_descriptors, boot_id
 from ottla.broker.metadata import Topics
 from ottla.broker.metadata_rows import CLUSTER_ID, NODE_ID
 from ottla.broker.rolling import Rolling
@@ -104,6 +104,7 @@ def _with_port(given: Mapping[str, str], port: int) -> dict[str, str]:
 async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
     stop = asyncio.Event()
     _on_signals(loop, stop)
+    allow_descriptors()
     clock = SystemClock()
     store = Store.open(
         config.data_dir,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+#: What to ask for where the system knows no bound of its own; macOS gives no more than the second.
+_DESCRIPTORS = (1 << 20, 10_240)
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -28,3 +31,20 @@ def boot_id() -> str:
         )
         return asked.stdout.strip()
     return ""
+
+
+def allow_descriptors() -> None:
+    """Raise the limit of open files to the most that the system allows, as Java does for Kafka.
+
+    Every connection and every sealed segment takes one; where the limit is reached no segment can
+    be begun, so writes would be refused. Shells start programs with 1024, or 256 on macOS.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in _DESCRIPTORS if hard == resource.RLIM_INFINITY else (hard,):
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            continue  # less, then
+        return
