@@ -141,7 +141,10 @@ class Store:
         self.deliver()
         self._maintenance.close()
         if self._refusing is None:
-            self.layout.active.env.sync(True)
+            # Under `os` names and files are on their way to the disk; the mark must not be first.
+            for segment in self.layout.unsealed():
+                segment.env.sync(True)
+            self.folder.sync()
             self.state.sync()
         for segment in self.layout.unsealed():
             segment.env.close()

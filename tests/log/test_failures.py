@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.log.logkit import (
@@ -39,6 +40,22 @@ class Disk:
     def step(self, name: str) -> None:
         if name in self.failing:
             raise OSError(self.failing[name], os.strerror(self.failing[name]))
+
+
+class Flushes:
+    """An environment that writes down when it is flushed."""
+
+    def __init__(self, env: Any, path: Path, flushed: list[Path]) -> None:
+        self._env = env
+        self._path = path
+        self._flushed = flushed
+
+    def sync(self, force: bool) -> None:
+        self._env.sync(force)
+        self._flushed.append(self._path)
+
+    def close(self) -> None:
+        self._env.close()
 
 
 @pytest.fixture
@@ -89,6 +106,24 @@ def test_failed_commit_fails_everything_behind_it(store: Store, disk: Disk, wher
     assert [read_batches(again, again.partition(p.number)) for p in (a, b)] == kept
     assert again.get(Table.TOPICS, b"x") is None
     again.close()
+
+
+def test_a_clean_stop_leaves_nothing_to_the_system(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path / "log", options=with_options(durability="os"), step=disk.step)
+    (a,) = new_partitions(store)
+    disk.failing["seal: write"] = errno.EIO
+    put(store, a, make_batch())
+    store.roll()
+    put(store, a, make_batch())
+    flushed: list[Path] = []
+    monkeypatch.setattr(store.folder, "sync", lambda: flushed.append(Path("log")))
+    for segment in store.layout.unsealed():
+        monkeypatch.setattr(segment, "env", Flushes(segment.env, segment.path, flushed))
+    rolled, active = store.layout.rolled[0].path, store.layout.active.path
+    store.close()
+    assert set(flushed) == {rolled, active, Path("log")}
 
 
 @pytest.mark.parametrize("full", [True, False])
