@@ -36,6 +36,7 @@ class Maintenance:
         self._background = Background(post)
         self._checkpoint_ms = 0
         self._checkpointing = False
+        self._forced = False
         self._sealing: set[int] = set()
         self._seal_again_ms = 0
         self._roll_again_ms = 0
@@ -55,7 +56,7 @@ class Maintenance:
         store = self._store
         if now_ms - self._checkpoint_ms >= store.options.checkpoint_ms:
             self._checkpoint_ms = now_ms
-            self.checkpoint()
+            self.checkpoint(forced=False)
         if now_ms >= self._seal_again_ms:
             for segment in list(store.layout.rolled):
                 self.seal(segment)
@@ -89,14 +90,22 @@ class Maintenance:
 
     # ------------------------------------------------------------------------------- checkpoints
 
-    def checkpoint(self) -> None:
-        """Write what changed since the last one, if anything did and none is being written."""
+    def checkpoint(self, *, forced: bool = True) -> None:
+        """Write what changed since the last one, if anything did and none is being written.
+
+        forced: also when only batches were committed and no row changed. A start reads their
+        directories anyway, so that is worth its flushes only where a segment is done.
+        """
         store = self._store
         state = store.state
         applied = store.committed
+        self._forced = self._forced or forced
         if self._checkpointing or applied == state.applied:
             return
         state.apply(store.producers.take_changed(store.partitions.committed_end))
+        if not (self._forced or state.dirty):
+            return
+        self._forced = False
         rows = state.freeze()
         self._checkpointing = True
 
