@@ -120,6 +120,7 @@ class Maintenance:
                 state.thaw(applied)
                 return
             state.refreeze()
+            self._forced = True
             self._checkpoint_ms += RETRY_MS
             _logger.error("checkpoint into %s failed: %s", state.path, result)
 
