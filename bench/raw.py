@@ -92,7 +92,7 @@ def wait_for_leaders(
         time.sleep(0.002)
 
 
-def until_good(connection: Connection, frame: bytes, check: Check, seconds: float = 60.0) -> None:
+def until_good(connection: Connection, frame: bytes, check: Check, seconds: float = 300.0) -> None:
     """Send `frame` until `check` finds no error: a leader just elected may refuse at first."""
     end = time.perf_counter() + seconds
     while error := check(connection.call(frame)):

@@ -124,8 +124,11 @@ class Run:
 
 
 def _still_loading(payload: bytes) -> int:
+    """NONE once a stranger is refused; Kafka answers heartbeats with success while it loads."""
     error = frames.top_error(payload)
-    return error if error in frames.COORDINATOR_NOT_READY else frames.NONE
+    if error == frames.UNKNOWN_MEMBER_ID:
+        return frames.NONE
+    return error or frames.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def percentile(values: list[float], part: float) -> float:
