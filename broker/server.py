@@ -276,7 +276,14 @@ class Server:
         store.flush()
         dirty, self._dirty = self._dirty, []
         for connection in dirty:
-            self._settle(connection)
+            try:
+                self._settle(connection)
+            except Exception:
+                # One connection's trouble must not keep the others from their answers.
+                _logger.exception("a connection to %s failed", connection.client_host)
+                connection.touched = False
+                connection.close("it failed")
+                connection.owner.transport.abort()
         store.flush()  # what was started just now
         if self.budget.waited_for and self.budget.wake_some():
             self.schedule()

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import pytest
 from tests.broker.harness import Client, Harness, make_batch
 
-from ottla.broker.server import Server
+from ottla.broker.server import Peer, Server
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.api.metadata import MetadataRequest
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.primitives import Buffer
 from ottla.wire.schema import Message
 
 T = TypeVar("T")
@@ -142,6 +143,37 @@ def test_a_long_poll_is_woken_by_another_connection(run: Run, tmp_path: Path) ->
             await broker.until(lambda: len(broker.harness.broker.waiters) == 1)
             await writer.call(produce(), 9)
             assert (await reader.answer()).responses[0].partitions[0].high_watermark == 1
+
+    run(main())
+
+
+def test_a_connection_that_fails_keeps_no_other_from_its_answer(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Peer.send
+    failing: list[Peer] = []
+
+    def sends(peer: Peer, out: list[Buffer]) -> None:
+        if peer in failing:
+            raise RuntimeError("the handler is closed")
+        send(peer, out)
+
+    monkeypatch.setattr(Peer, "send", sends)
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            broker.harness.topic("t")
+            broken = await broker.connect()
+            await broken.ask(poll(), 12)
+            await broker.until(lambda: len(broker.harness.broker.waiters) == 1)
+            failing.extend(broker.server.peers)
+            other, writer = await broker.connect(), await broker.connect()
+            await other.ask(poll(), 12)
+            await broker.until(lambda: len(broker.harness.broker.waiters) == 2)
+            await writer.call(produce(), 9)
+            assert (await other.answer()).responses[0].partitions[0].high_watermark == 1
+            assert await broken.ended()
+            await broker.until(lambda: len(broker.server.peers) == 2)
 
     run(main())
 
