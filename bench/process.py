@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # ships no types
+import psutil
 
 
 @dataclass(frozen=True, slots=True)
