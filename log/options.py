@@ -36,6 +36,11 @@ class StoreOptions:
     warm_segments: int = 2
     #: How often what retention lets go is looked for.
     retention_check_ms: int = 300_000
+    #: Whether topics with cleanup.policy=compact are compacted, and how often that is looked for.
+    compaction: bool = True
+    compaction_check_ms: int = 15_000
+    #: About what the keys of one compaction may take of memory; what is beyond waits for the next.
+    compaction_keys_bytes: int = 128 * MIB
     #: transactional.id / producer id state is forgotten this long after the last batch.
     producer_id_expiration_ms: int = 86_400_000
 
@@ -51,6 +56,7 @@ class Table(IntEnum):
     PARTITIONS = 1  # log: partition number -> log start, leader epoch, ...
     EPOCHS = 2  # log: partition number, leader epoch -> start offset
     PRODUCERS = 3  # log: partition number, producer id -> last batches (never in a journal)
+    CLEANED = 4  # log: partition number -> compacted up to, latest delete horizon
     TOPICS = 16  # broker/metadata
     CONFIGS = 17  # broker: dynamic configs of topics, brokers, groups
     CLUSTER = 18  # broker: cluster id, counters (producer ids)
@@ -75,3 +81,8 @@ class PartitionSettings:
     #: cleanup.policy
     delete: bool = True
     compact: bool = False
+    #: The rest is for compaction; see log/compaction.py.
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1
+    min_cleanable_dirty_ratio: float = 0.5

@@ -209,6 +209,14 @@ class Producers:
         self._changed = waiting
         return changes
 
+    def last_batches(self, number: int, end: int) -> Iterator[int]:
+        """Base offset of each producer's last batch in partition `number` below the offset `end`;
+        others may come and go in between."""
+        for producer in list(self._partitions.get(number, {}).values()):
+            stop = producer.known_below(end)
+            if stop:
+                yield producer.batches[stop - _WIDTH]
+
     # -------------------------------------------------------------------------------------- expiry
 
     def expire(self, now_ms: int, expiration_ms: int, budget: int = 1000) -> bool:

@@ -32,6 +32,9 @@ SLICE_ROWS: Final = 1000
 #: In the header's flags: no LMDB environment, commit values one after the other.
 REWRITTEN: Final = 1
 
+#: Takes a partition's live extents of one file, and gives what is to stay of them.
+Filter = Callable[[Iterator[Extent]], Iterator[Extent]]
+
 _HEADER: Final = Struct("<8sHHIQq")
 _ALIGN: Final = 8
 _NEVER_ALONE: Final = 1 << 62
@@ -48,12 +51,13 @@ def rewrite(
     segments: Sequence[SealedSegment],
     starts: Mapping[int, int],
     pause: Callable[[], None],
+    filters: Mapping[int, Filter] | None = None,
 ) -> SealedSegment | None:
     """Write the live extents of `segments` (ascending) into one new file and open it.
 
-    starts: log start by partition; one that is not named has nothing alive. None, and no file,
-    where nothing is alive. Raises Damaged, OSError. On the
-    background thread; `pause` is called often, to give the loop its turn.
+    starts: log start by partition; one that is not named has nothing alive. filters: what is left
+    out beside that, by partition (compaction). None, and no file, where nothing is to stay. Raises
+    Damaged, OSError. On the background thread; `pause` is called often, to give the loop its turn.
     """
     name = target(segments)
     for segment in segments:
@@ -62,7 +66,7 @@ def rewrite(
             bring_in(segment, at, min(at + CHUNK_BYTES, len(segment.data)))
             pause()
     total = sum(part.length for segment in segments for part in segment.index.partitions())
-    extents = _live_extents(segments, starts, pause)
+    extents = _live_extents(segments, starts, pause, filters or {})
     times = segments[0].time_ms, segments[-1].time_ms
     return write_sealed(folder, name, times, extents, total, pause)
 
@@ -108,13 +112,19 @@ def write_sealed(
 
 
 def _live_extents(
-    segments: Sequence[SealedSegment], starts: Mapping[int, int], pause: Callable[[], None]
+    segments: Sequence[SealedSegment],
+    starts: Mapping[int, int],
+    pause: Callable[[], None],
+    filters: Mapping[int, Filter],
 ) -> Iterator[Extent]:
     """By partition and offset, small ones joined."""
     numbers = {number for segment in segments for number in segment.index.numbers()}
     for number in sorted(numbers):
-        if number in starts:
-            yield from _joined(_live_rows(segments, number, starts[number], pause))
+        if number not in starts:
+            continue
+        rows = _live_rows(segments, number, starts[number], pause)
+        change = filters.get(number)
+        yield from _joined(rows if change is None else change(rows))
 
 
 def _live_rows(

@@ -165,13 +165,9 @@ class State:
     def write(self, rows: Rows, applied: int) -> None:
         """One transaction: the rows and the number of the commit they stand for. Any thread.
 
-        A partition's row that goes takes its leader epochs and producers along.
+        A partition's row that goes takes its leader epochs, producers and the like along.
         """
         with self._env.begin(write=True) as txn:
-            for key, value in rows[Table.PARTITIONS].items():
-                if value is None:
-                    for table in (Table.EPOCHS, Table.PRODUCERS):
-                        _delete_prefix(txn, bytes((table,)) + key)
             for table, part in rows.items():
                 head = bytes((table,))
                 for key, value in part.items():
@@ -180,6 +176,10 @@ class State:
                         txn.delete(full)
                     else:
                         txn.put(full, _row(full, value))
+            for key, value in rows[Table.PARTITIONS].items():
+                if value is None:
+                    for table in (Table.EPOCHS, Table.PRODUCERS, Table.CLEANED):
+                        _delete_prefix(txn, bytes((table,)) + key)
             full = bytes((Table.META,)) + APPLIED
             txn.put(full, _row(full, _U64.pack(applied)))
 

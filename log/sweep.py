@@ -10,16 +10,19 @@ Time, size, DeleteRecords and topic deletion all come to one thing: a partition'
    active segment is dead it is rolled, and a later sweep finds it sealed.
 
 A segment is touched only when the checkpoint holds its journal: `State.applied` is past it.
+
+Compactions (compaction.py) change files too, so they take turns with the sweeps, in the same steps.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.log.background import Background
+from ottla.log.compaction import Compaction, Request, Steps
 from ottla.log.errors import Closed, LogError
 from ottla.log.folder import Folder, SealedName
 from ottla.log.options import Table
@@ -42,10 +45,6 @@ FIRST_MS: Final = 30_000
 #: One that was asked for comes this much after the last one began.
 SOON_MS: Final = 1000
 
-#: What a sweep yields: units of work it just did on the loop, or a job for the background thread.
-_Request = int | Callable[[], object]
-_Steps = Generator[_Request, Any, None]
-
 
 class Sweep:
     """Sweeps again and again, a little in each tick."""
@@ -53,7 +52,9 @@ class Sweep:
     def __init__(self, store: Store, background: Background) -> None:
         self._store = store
         self._background = background
-        self._steps: _Steps | None = None
+        self._compaction = Compaction(store, self)
+        self._compacted_last = False
+        self._steps: Steps | None = None
         self._waiting = False
         self._stopped = False
         self._asked = False
@@ -61,7 +62,7 @@ class Sweep:
         #: Partitions that are gone; numbers never come back.
         self._gone: set[int] = set()
         #: Files that could not be read: they are left as they are.
-        self._given_up: set[SealedName] = set()
+        self.given_up: set[SealedName] = set()
         #: The active segment that was rolled because most of it is dead.
         self._rolled: ActiveSegment | None = None
 
@@ -75,7 +76,7 @@ class Sweep:
         self._waiting = True
         self._stopped = True
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
         """On the background thread, often."""
         if self._stopped:
             raise Closed("the store is being closed")
@@ -86,12 +87,21 @@ class Sweep:
         if self._waiting:
             return
         if self._steps is None:
-            if not self._due(now_ms):
-                return
-            self._began_ms = now_ms
-            self._asked = False
-            self._steps = self._sweep(now_ms)
+            self._steps = self._next(now_ms)
         self._advance(None)
+
+    def _next(self, now_ms: int) -> Steps | None:
+        """A sweep or a compaction, by turns where both are due."""
+        sweep, compaction = self._due(now_ms), self._compaction.due(now_ms)
+        if compaction and not (sweep and self._compacted_last):
+            self._compacted_last = True
+            return self._compaction.steps(now_ms)
+        if not sweep:
+            return None
+        self._compacted_last = False
+        self._began_ms = now_ms
+        self._asked = False
+        return self._sweep(now_ms)
 
     def _due(self, now_ms: int) -> bool:
         interval = self._store.options.retention_check_ms
@@ -133,18 +143,18 @@ class Sweep:
 
     # ------------------------------------------------------------------------------ one sweep
 
-    def _sweep(self, now_ms: int) -> _Steps:
+    def _sweep(self, now_ms: int) -> Steps:
         yield from self._move_starts(now_ms)
-        starts = yield from self._log_starts()
+        starts = yield from self.log_starts()
         dead, groups = yield from self._decide(starts)
         if dead:
-            yield from self._replace(dead, None, "drop")
+            yield from self.replace(dead, None, "drop")
         for group in groups:
             yield from self._rewrite(group, starts)
 
     def _decide(
         self, starts: dict[int, int]
-    ) -> Generator[_Request, Any, tuple[list[SealedSegment], list[list[SealedSegment]]]]:
+    ) -> Generator[Request, Any, tuple[list[SealedSegment], list[list[SealedSegment]]]]:
         """Segments to drop, and segments to rewrite, each list into one file. Rolls the active one
         where that is due."""
         store = self._store
@@ -167,7 +177,7 @@ class Sweep:
                 groups.append([weight.segment for weight in group])
         return dead, groups
 
-    def _move_starts(self, now_ms: int) -> _Steps:
+    def _move_starts(self, now_ms: int) -> Steps:
         """Let go of what retention lets go of."""
         store = self._store
         for number in store.partitions.configured():
@@ -189,7 +199,8 @@ class Sweep:
             yield BUDGET
         self._asked = False  # what died until now is about to be weighed
 
-    def _log_starts(self) -> Generator[_Request, Any, dict[int, int]]:
+    def log_starts(self) -> Generator[Request, Any, dict[int, int]]:
+        """Of all partitions whose settings are known."""
         store = self._store
         starts: dict[int, int] = {}
         for number in store.partitions.configured():
@@ -200,7 +211,7 @@ class Sweep:
                 continue
         return starts
 
-    def _weigh(self, starts: dict[int, int]) -> Generator[_Request, Any, Weighed]:
+    def _weigh(self, starts: dict[int, int]) -> Generator[Request, Any, Weighed]:
         """Weigh what may be touched; fills in the log starts of partitions that nobody has told
         the settings of."""
         store = self._store
@@ -209,11 +220,9 @@ class Sweep:
             sealed = [
                 segment
                 for segment in store.layout.sealed
-                if segment.last <= applied and segment.name not in self._given_up
+                if segment.last <= applied and segment.name not in self.given_up
             ]
-            weighed: Weighed = yield partial(
-                weigh, sealed, store.layout.active, starts, self._pause
-            )
+            weighed: Weighed = yield partial(weigh, sealed, store.layout.active, starts, self.pause)
             unknown = weighed.unknown - self._gone
             if not unknown:
                 return weighed
@@ -241,17 +250,17 @@ class Sweep:
             self._rolled = None
             self.soon()
 
-    def _rewrite(self, segments: list[SealedSegment], starts: dict[int, int]) -> _Steps:
+    def _rewrite(self, segments: list[SealedSegment], starts: dict[int, int]) -> Steps:
         store = self._store
         try:
-            made = yield partial(rewrite, store.folder, segments, starts, self._pause)
+            made = yield partial(rewrite, store.folder, segments, starts, self.pause)
         except LogError as error:
             _logger.error("%s; it is left as it is", error)
-            self._given_up.update(segment.name for segment in segments)
+            self.given_up.update(segment.name for segment in segments)
             return
-        yield from self._replace(segments, made, "rewrite")
+        yield from self.replace(segments, made, "rewrite")
 
-    def _replace(self, gone: list[SealedSegment], made: SealedSegment | None, what: str) -> _Steps:
+    def replace(self, gone: list[SealedSegment], made: SealedSegment | None, what: str) -> Steps:
         """Reads go to the new file from now on; the old ones are removed, readers keep theirs."""
         self._store.layout.replace(gone, [] if made is None else [made], None)
         yield partial(_remove, self._store.folder, gone, what)

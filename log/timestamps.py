@@ -85,12 +85,14 @@ def latest(batch: Buffer, header: BatchHeader, offset: int) -> Found | None:
 
 
 def _stamps(batch: Buffer, header: BatchHeader) -> Generator[Found, None, None]:
-    if header.log_append_time:
+    if header.log_append_time and header.record_count == header.last_offset_delta + 1:
         for offset in range(header.base_offset, header.next_offset):
             yield offset, header.max_timestamp
         return
     for head in record_heads(open_records(batch, header), header.record_count):
         timestamp = min(header.base_timestamp + head.timestamp_delta, _TIMESTAMP_MAX)
+        if header.log_append_time:  # compacted: not every offset has a record
+            timestamp = header.max_timestamp
         yield header.base_offset + head.offset_delta, timestamp
 
 
