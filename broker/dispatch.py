@@ -140,8 +140,8 @@ class Dispatcher:
                 response = api.handle(ctx, request)
                 if response is not ctx:
                     self._answer(ctx, response)
-            except CloseConnection:
-                raise
+            except CloseConnection as error:
+                _close(ctx, str(error))
             except Exception as error:
                 self._failed(ctx, error)
         except (FrameError, CloseConnection) as error:
@@ -161,7 +161,7 @@ class Dispatcher:
             response = ctx._route.api.on_error(ctx.request, as_kafka_error(ctx, error))
             self._answer(ctx, response)
         except Exception:
-            raise CloseConnection(_unanswerable(ctx)) from None
+            _close(ctx, _unanswerable(ctx))
 
     def _unknown_version(self, key: int, version: int, correlation_id: int) -> Sequence[Buffer]:
         """Only ApiVersions can answer what it cannot read: in version 0, with its own range, from
@@ -185,6 +185,15 @@ def as_kafka_error(ctx: Context, error: Exception) -> KafkaError:
         return KafkaError(Error.KAFKA_STORAGE_ERROR, str(error))
     _logger.error("%s failed", _name(ctx.header), exc_info=error)
     return KafkaError(Error.UNKNOWN_SERVER_ERROR)
+
+
+def _close(ctx: Context, reason: str) -> None:
+    """Close the connection instead of answering; also a request that is parked already, which
+    nobody else is going to answer."""
+    if ctx._slot is None:
+        ctx.connection.close_in_turn(reason)
+    else:
+        ctx._slot.close(reason)
 
 
 def _unanswerable(ctx: Context) -> str:

@@ -254,6 +254,20 @@ def test_a_handler_that_parks_and_then_raises_is_answered_once(
     assert len(errors) == 1
 
 
+@pytest.mark.parametrize("raised", [CloseConnection("because"), ValueError("a bug")])
+def test_a_handler_that_parks_may_close_the_connection(
+    harness: Harness, client: Client, raised: Exception
+) -> None:
+    def handle(ctx: Context, request: MetadataRequest) -> None:
+        ctx.park()
+        raise raised
+
+    replace_api(harness, handle=handle, on_error=lambda request, error: None)
+    client.send(METADATA, 12)
+    assert client.closed is not None
+    assert harness.budget.used == 0
+
+
 def test_a_handler_may_close_the_connection(harness: Harness, client: Client) -> None:
     def handle(ctx: Context, request: MetadataRequest) -> None:
         raise CloseConnection("because")
