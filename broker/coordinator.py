@@ -20,6 +20,7 @@ from ottla.broker.operations import GROUP_OPERATIONS
 from ottla.group.machine import Machine, groups_of
 from ottla.group.outcome import GROUPS, OFFSETS, Call, Outcome, Place
 from ottla.group.settings import GroupSettings
+from ottla.log.errors import LogError
 from ottla.log.options import Change, Table
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
 from ottla.wire.api.heartbeat import HeartbeatRequest
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.broker.context import Broker, Context
     from ottla.broker.metadata import Topics
     from ottla.broker.timers import Timer
-    from ottla.log.errors import LogError
     from ottla.log.store import Store
     from ottla.log.tickets import Ticket
 
@@ -47,8 +47,6 @@ LOAD_PAGE: Final = 500
 broker with more of them ever answers COORDINATOR_LOAD_IN_PROGRESS."""
 REFUSED_MS: Final = 1000
 """While the log refuses writes (a full disk) deadlines wait and are tried again after so long."""
-DELETED_MS: Final = 1000
-"""How long after a change of topics it is looked which partitions are gone."""
 
 _READS: Final = (OffsetFetchRequest, DescribeGroupsRequest)
 _HARMLESS: Final = (HeartbeatRequest, ListGroupsRequest, *_READS)
@@ -76,10 +74,8 @@ class Coordinator:
         self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
         self._timer: Timer | None = None
         self._armed_ms = 0
-        self._looking = False
         self._load()
         broker.store.on_reset(self._reset)
-        broker.topics.on_change(self._topics_changed)
         broker.on_stop.append(self._stop)
 
     # -- requests ---------------------------------------------------------------------------------
@@ -101,7 +97,7 @@ class Coordinator:
             str(uuid4()) if isinstance(request, JoinGroupRequest) else "",
             GROUP_OPERATIONS,
         )
-        out = self._machine.handle(request, call, self._now())
+        out = self._judge(request, call)
         at_once = not out.records and (
             isinstance(request, HeartbeatRequest) or not self._unsettled(out.group_ids)
         )
@@ -114,6 +110,14 @@ class Coordinator:
         else:
             self._commit(out)
         return ctx
+
+    def _judge(self, request: Message, call: Call) -> Outcome:
+        try:
+            return self._machine.handle(request, call, self._now())
+        except Exception:
+            if not isinstance(request, _READS):
+                self._reset(None)  # a bug: what it left half done must not be built upon
+            raise
 
     def _check_ready(self, request: Message) -> None:
         if self._loading:
@@ -208,7 +212,14 @@ class Coordinator:
         if self._store.refusing is not None:
             self._set_timer(self._now() + REFUSED_MS)
             return
-        for out in self._machine.on_timer(self._now()):
+        try:
+            outcomes = self._machine.on_timer(self._now())
+        except Exception:
+            # Damaged rows, or a bug: what it left half done must not be built upon.
+            _logger.exception("a deadline of a group could not be served")
+            self._reset(None)
+            return
+        for out in outcomes:
             if out.records or self._unsettled(out.group_ids):
                 self._commit(out)
             else:
@@ -217,23 +228,20 @@ class Coordinator:
 
     # -- topics -----------------------------------------------------------------------------------
 
-    def _topics_changed(self) -> None:
-        if not self._looking and self._machine.registry.groups:
-            self._looking = True
-            self._timers.after(DELETED_MS, self._look_for_deleted)
+    def forget_partitions(self, partition_ids: Sequence[int]) -> None:
+        """A topic has been deleted: its offsets, which nobody is shown any more, go in slices.
 
-    def _look_for_deleted(self) -> None:
-        """Offsets of partitions that are gone can go; nobody is shown them already."""
-        self._looking = False
-        gone = self._catalog.gone()
-        if gone and not self._loading:
-            self._machine.forget_partitions(gone, self._now())
+        Should the broker stop before they are gone, each group's next look at its offsets finds
+        the rest.
+        """
+        if not self._loading:
+            self._machine.forget_partitions(partition_ids, self._now())
             self._arm()
 
     # -- start and failure ------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Begin to make the machine of what is committed."""
+        """Begin to make the machine of what is committed. Raises LogError."""
         self._machine = Machine(self._rows, self._catalog, self._settings)
         self._after: bytes | None = b""
         self._load_page()
@@ -255,8 +263,13 @@ class Coordinator:
             self._arm()
 
     def _go_on_loading(self, machine: Machine) -> None:
-        if machine is self._machine:  # not begun anew meanwhile
+        if machine is not self._machine:
+            return  # begun anew meanwhile
+        try:
             self._load_page()
+        except LogError:
+            _logger.exception("the groups cannot be read; trying again")
+            self._timers.after(REFUSED_MS, partial(self._go_on_loading, machine))
 
     def _reset(self, error: LogError | None) -> None:
         """A commit failed: what was decided and not committed never was."""
@@ -265,7 +278,11 @@ class Coordinator:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._load()
+        try:
+            self._load()
+        except LogError:
+            _logger.exception("the groups cannot be read; trying again")
+            self._timers.after(REFUSED_MS, partial(self._go_on_loading, self._machine))
         _reply(parked)
 
     def _stop(self) -> None:
@@ -324,7 +341,6 @@ class TopicCatalog:
         self._topics = topics
         self._version = -1
         self._places: dict[int, Place] = {}
-        self._seen: set[int] = set()
 
     def by_name(self, topic: str) -> tuple[bytes, Sequence[int]] | None:
         found = self._topics.get(topic)
@@ -337,12 +353,6 @@ class TopicCatalog:
     def place(self, partition_id: int) -> Place | None:
         self._refresh()
         return self._places.get(partition_id)
-
-    def gone(self) -> set[int]:
-        """Partitions that were there at the last call and are not any more."""
-        self._refresh()
-        before, self._seen = self._seen, set(self._places)
-        return before - self._seen
 
     def _refresh(self) -> None:
         if self._version != self._topics.version:

@@ -4,7 +4,7 @@ Each handler decides by the state table (states.py) and leaves the phases to reb
 Kafka's GroupMetadataManager.classicGroup*, GroupCoordinatorService for the checks in front of it.
 """
 
-from ottla.group.members import ClassicGroup, Member, Protocols
+from ottla.group.members import ClassicGroup, Member, Protocols, size_of
 from ottla.group.outcome import Call, Outcome
 from ottla.group.rebalance import Rebalance, refused
 from ottla.group.registry import Registry
@@ -28,6 +28,10 @@ PROTOCOL_REQUIRED_FROM = 5
 """SyncGroup version since which protocol type and name are compulsory (KIP-559)."""
 MEMBERS_FROM = 3
 """LeaveGroup version since which members are answered one by one (KIP-345)."""
+
+MAX_OWNER = 1000
+"""So many characters of a client or instance id become part of a member id, which, as any string,
+must not be longer than 32767 bytes."""
 
 
 class Classic:
@@ -84,6 +88,13 @@ class Classic:
             return None
         if not group.supports(request.protocol_type, protocols):
             return Error.INCONSISTENT_GROUP_PROTOCOL
+        size = size_of(protocols)
+        if size > self.settings.max_member_bytes:
+            return Error.INVALID_REQUEST
+        before = group.members.get(request.member_id)
+        grown = size - (size_of(before.protocols) if before is not None else 0)
+        if grown > 0 and group.bytes + grown > self.settings.max_group_bytes:
+            return Error.GROUP_MAX_SIZE_REACHED
         if not request.member_id:
             self._join_new(group, request, protocols, call, now, out)
             return None
@@ -117,7 +128,7 @@ class Classic:
         its id, and from v4 on has to come back with it."""
         instance_id = request.group_instance_id
         owner = call.client_id if instance_id is None else instance_id
-        member_id = f"{owner}-{call.unique}"
+        member_id = f"{owner[:MAX_OWNER]}-{call.unique}"
         if instance_id is not None and instance_id in group.static:
             self._replace_static(group, instance_id, request, member_id, protocols, call, now, out)
         elif instance_id is None and call.version >= MEMBER_ID_REQUIRED_FROM:
@@ -288,6 +299,8 @@ class Classic:
         act = TABLE[group.state].sync
         if isinstance(act, Error):
             return act
+        if sum(len(a.assignment) for a in request.assignments) > self.settings.max_group_bytes:
+            return Error.INVALID_REQUEST
         self.rebalance.synced(group, member)
         if act is Act.STORED:
             self.registry.renew(group, member, now)

@@ -18,6 +18,11 @@ Protocols: TypeAlias = list[tuple[str, bytes]]
 """Names and metadata of a member's assignors, the one it likes best first."""
 
 
+def size_of(protocols: Protocols) -> int:
+    """What a member says of itself, in bytes or a little less."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     """One member of a generation, or one that is joining the next."""
@@ -78,6 +83,8 @@ class ClassicGroup:
     """Members of this generation that have not sent SyncGroup."""
     knowing: dict[str, int] = field(default_factory=dict)
     """How many members know each protocol."""
+    bytes: int = 0
+    """Size of the protocols of all members."""
     joined: int = 0
     """How many members have their JoinGroup parked."""
     newcomer: bool = False
@@ -223,6 +230,7 @@ class ClassicGroup:
         return topic in self.subscribed
 
     def _count(self, protocols: Protocols, step: int) -> None:
+        self.bytes += step * size_of(protocols)
         for name, _ in protocols:
             count = self.knowing.get(name, 0) + step
             if count:

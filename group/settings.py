@@ -27,3 +27,8 @@ class GroupSettings:
     has no id yet to send heartbeats with, so nothing else would tell that it is gone."""
     max_pending_members: int = 100_000
     """Ids given out by MEMBER_ID_REQUIRED that are remembered, over all groups."""
+    max_member_bytes: int = 1 << 20
+    """Names and metadata of the protocols of one JoinGroup (Kafka: what fits into one record of
+    its offsets topic, with all other members)."""
+    max_group_bytes: int = 16 << 20
+    """The same of all members together, and of all assignments of one SyncGroup."""

@@ -202,7 +202,6 @@ class TestUnderLoad:
         world.run()
         assert empty(world)
 
-
     def test_what_is_committed_between_two_slices_stays(self, world: World) -> None:
         world.topics.add("big", SLICE + 1)
         world.send(commit_request("g", {n: n for n in range(SLICE + 1)}, topic="big"), 9)

@@ -486,6 +486,40 @@ class TestMaxSize:
         assert [r.response.error_code for r in replies] == [0, 0, Error.GROUP_MAX_SIZE_REACHED]
 
 
+class TestSizes:
+    """What one client says must not fill the memory, or make a row that cannot be written."""
+
+    def test_what_a_member_says_of_itself(self, world: World) -> None:
+        limit = world.settings.max_member_bytes
+        reply = Consumer(world, protocols={"range": bytes(limit)}).join()
+        assert reply.error == Error.INVALID_REQUEST
+        assert world.state() == "none"
+        assert Consumer(world, protocols={"range": bytes(limit - 5)}).join().error == Error.NONE
+
+    def test_what_all_members_say(self) -> None:
+        world = World(max_group_bytes=1000)
+        form(Consumer(world, "a", protocols={"range": bytes(600)}))
+        reply = Consumer(world, "b", protocols={"range": bytes(600)}).join()
+        assert reply.error == Error.GROUP_MAX_SIZE_REACHED
+        assert world.state() == "Stable"
+
+    def test_what_a_leader_assigns(self) -> None:
+        world = World(max_group_bytes=1000)
+        a = Consumer(world)
+        a.joined(a.join())
+        assert a.sync({a.member_id: bytes(1001)}).error == Error.INVALID_REQUEST
+        assert a.sync({a.member_id: bytes(1000)}).error == Error.NONE
+
+    @pytest.mark.parametrize("version", [3, 9])
+    def test_a_very_long_client_id_makes_no_longer_member_id(
+        self, world: World, version: int
+    ) -> None:
+        a = Consumer(world, "é" * 16_000)
+        a.joined(a.join(version))
+        assert len(a.member_id.encode()) < 4000
+        assert a.sync({a.member_id: b"a"}).error == Error.NONE
+
+
 def test_heartbeats_leave_nothing_behind(world: World) -> None:
     a = Consumer(world)
     form(a)
