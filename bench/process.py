@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +20,7 @@ class Memory:
 
 
 class Meter:
-    """Reads the figures of one broker process and its children.
-
-    CPU is utime + stime of /proc/PID/stat; one tick is 10 ms, so measure for a second or more.
-    """
+    """Reads the figures of one broker process and its children."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -30,11 +29,11 @@ class Meter:
         return [self._process, *self._process.children(recursive=True)]
 
     def cpu(self) -> float:
-        """CPU seconds used since the start, ended children included."""
+        """CPU seconds used since the start, user and system, ended children included."""
         total = 0.0
         for process in self._all():
             times = process.cpu_times()
-            total += times.user + times.system
+            total += _cpu_clock(process.pid) or times.user + times.system
             total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
         return total
 
@@ -50,6 +49,20 @@ class Meter:
         if not hasattr(self._process, "io_counters"):
             return 0
         return sum(int(process.io_counters().write_bytes) for process in self._all())
+
+
+def _cpu_clock(pid: int) -> float | None:
+    """A process's CPU seconds to the nanosecond; None where the system cannot tell.
+
+    /proc/PID/stat counts the same in ticks of 10 ms, too coarse for a group that forms in 20. The
+    number of the clock is what clock_getcpuclockid(3) answers on Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return None
 
 
 def _anonymous(pid: int) -> int:
