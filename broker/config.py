@@ -60,6 +60,9 @@ class ServerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
     log_dirs: tuple[str, ...]
     log_retention_check_interval_ms: int
     max_connections: int

@@ -93,7 +93,14 @@ BROKER: dict[str, Honoured] = {
     "compression.gzip.level": Honoured(_D + "compression.gzip.level.", dynamic=True),
     "compression.lz4.level": Honoured(_D + "compression.lz4.level.", dynamic=True),
     "compression.zstd.level": Honoured(_D + "compression.zstd.level.", dynamic=True),
+    "log.cleaner.backoff.ms": Honoured("How often topics to be compacted are looked for."),
+    "log.cleaner.dedupe.buffer.size": Honoured(
+        "Bytes that the keys of one compaction may take, at 200 a key; with more it takes several."
+    ),
+    "log.cleaner.enable": Honoured("Whether topics with cleanup.policy=compact are compacted."),
     "log.cleaner.delete.retention.ms": Honoured(_D + "delete.retention.ms.", dynamic=True),
+    "log.cleaner.max.compaction.lag.ms": Honoured(_D + "max.compaction.lag.ms.", dynamic=True),
+    "log.cleaner.min.cleanable.ratio": Honoured(_D + "min.cleanable.dirty.ratio.", dynamic=True),
     "log.cleaner.min.compaction.lag.ms": Honoured(_D + "min.compaction.lag.ms.", dynamic=True),
     "log.cleanup.policy": Honoured(_D + "cleanup.policy.", dynamic=True),
     "log.message.timestamp.after.max.ms": Honoured(
@@ -142,21 +149,33 @@ _SYNCED = (
 
 TOPIC: dict[str, str] = {
     "cleanup.policy": (
-        "delete: retention removes old records. compact: records must have keys, and retention by"
-        " time and size does not apply; older values of a key are not removed yet."
+        "delete: retention removes old records. compact: the latest record of each key stays, and"
+        " records must have keys. Both may be given."
     ),
     "compression.type": "producer keeps batches as they came; any other value recompresses them.",
     "compression.gzip.level": "Level where compression.type is gzip.",
     "compression.lz4.level": "Level where compression.type is lz4.",
     "compression.zstd.level": "Level where compression.type is zstd.",
-    "delete.retention.ms": "Deletion markers of a compacted topic are kept at least this long.",
+    "delete.retention.ms": (
+        "Deletion markers (null values) go this long after the compaction that found them first."
+    ),
     "flush.messages": "Records after which a flush to disk is forced." + _SYNCED,
     "flush.ms": "Time after which a flush to disk is forced." + _SYNCED,
+    "max.compaction.lag.ms": (
+        "A compacted topic's older values are looked for at least this often, whatever the ratio."
+    ),
     "max.message.bytes": "Largest record batch, as sent; a larger one is MESSAGE_TOO_LARGE.",
     "message.timestamp.after.max.ms": "How far a record's timestamp may lie in the future.",
     "message.timestamp.before.max.ms": "How far a record's timestamp may lie in the past.",
     "message.timestamp.type": "CreateTime: the producer's. LogAppendTime: the broker's clock.",
-    "min.compaction.lag.ms": "A record of a compacted topic is kept at least this long.",
+    "min.cleanable.dirty.ratio": (
+        "A compacted topic's partition is compacted when more than this part of its bytes, in"
+        " closed files, came since the last time."
+    ),
+    "min.compaction.lag.ms": (
+        "A compacted topic's records younger than this, and those behind them, are left as they"
+        " are."
+    ),
     "min.insync.replicas": "Replicas an acks=all write needs." + _ONE_NODE,
     "retention.bytes": "A partition's oldest records go when it holds more; -1: no bound.",
     "retention.ms": "Records go when they are older; -1: never.",

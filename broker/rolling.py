@@ -1,8 +1,10 @@
-"""Topics' segment.ms and segment.bytes: when the log's file is closed for the sake of one topic.
+"""Topics' segment.ms, segment.bytes and max.compaction.lag.ms: when the log's file is closed for
+the sake of one topic.
 
 All topics share the file being written, and the log closes it by its own size and age. A topic may
-ask for less: retention then has smaller parts to drop, and what is read from outside (sealed files
-only) comes sooner. As in Kafka the age counts only where the partition has records in the file.
+ask for less: retention then has smaller parts to drop, and what takes closed files only
+(compaction, readers from outside) comes sooner. As in Kafka the age counts only where the
+partition has records in the file.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ class Rolling:
         options = self._store.options
         self._version = self._topics.version
         self._bounds = [
-            Bound(topic.partitions, topic.config.segment_ms, topic.config.segment_bytes)
+            Bound(topic.partitions, topic.config.longest_open_ms, topic.config.segment_bytes)
             for topic in self._topics
-            if topic.config.segment_ms < options.segment_ms
+            if topic.config.longest_open_ms < options.segment_ms
             or topic.config.segment_bytes < options.segment_bytes
         ]
 

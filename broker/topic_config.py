@@ -29,10 +29,12 @@ class TopicConfig:
     delete_retention_ms: int
     flush_messages: int
     flush_ms: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
     message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
@@ -43,6 +45,16 @@ class TopicConfig:
     @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def longest_open_ms(self) -> int:
+        """How long its records may lie in a file that is being written: only closed ones are
+        compacted (LogConfig.maxSegmentMs)."""
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms)
+            if self.compacted
+            else (self.segment_ms)
+        )
 
     @property
     def expires(self) -> bool:
@@ -88,6 +100,10 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
         retention_bytes=max(config.retention_bytes, -1),
         delete=config.expires,
         compact=config.compacted,
+        delete_retention_ms=config.delete_retention_ms,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
     )
 
 

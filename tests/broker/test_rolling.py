@@ -62,3 +62,16 @@ def test_a_setting_that_changes_counts_from_then_on(harness: Harness) -> None:
     harness.turn()
     harness.pass_time(CHECK_MS)
     assert segments(store) == 2
+
+
+def test_a_compacted_topics_longest_lag_closes_a_file(harness: Harness) -> None:
+    store = rolling(harness)
+    lag = {"max_compaction_lag_ms": "5000"}
+    harness.topic("plain", 1, **lag)
+    put(harness, "plain", 10)
+    harness.pass_time(10_000)
+    assert segments(store) == 1, "it is not compacted"
+    harness.topic("compacted", 1, cleanup_policy="compact", **lag)
+    put(harness, "compacted", 10)
+    harness.pass_time(CHECK_MS)
+    assert segments(store) == 2
