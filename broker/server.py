@@ -85,7 +85,19 @@ class Peer(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._server.received(self, nbytes)
+        """The requests in what came are handled now, and committed with this turn."""
+        connection = self.connection
+        connection.buffer_updated(nbytes)
+        server = self._server
+        self.active_ms = server.now_ms
+        if connection.receiving_large:
+            if self.large_since_ms is None:
+                self.large_since_ms = server.now_ms
+        else:
+            self.large_since_ms = None
+        if not connection.wants_read:
+            self.read(False)
+        server.schedule()
 
     def eof_received(self) -> bool:
         return False  # a client that has said all it has to say does not wait for answers either
@@ -153,7 +165,8 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._dirty: list[Connection] = []
         self._scheduled = False
-        self._turn_ms = 0.0
+        #: The monotonic time of the last tick: near enough for who has been idle.
+        self.now_ms = broker.clock.monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0.0
         self._ticker: asyncio.TimerHandle | None = None
@@ -225,22 +238,8 @@ class Server:
         peer.counted = True
         self.peers.add(peer)
         self.per_host[host] += 1
-        peer.active_ms = self.broker.clock.monotonic_ms()
+        peer.active_ms = self.now_ms
         peer.transport.set_write_buffer_limits(high=self.limits.send_high_bytes)
-
-    def received(self, peer: Peer, count: int) -> None:
-        """Bytes of a client: the requests in them are handled now, and committed with this turn."""
-        connection = peer.connection
-        connection.buffer_updated(count)
-        peer.active_ms = now_ms = self.broker.clock.monotonic_ms()
-        if not connection.receiving_large:
-            peer.large_since_ms = None
-        elif peer.large_since_ms is None:
-            peer.large_since_ms = now_ms
-        if not connection.wants_read:
-            peer.read(False)
-        if not self._scheduled:
-            self.schedule()
 
     def lost(self, peer: Peer) -> None:
         """The socket is gone."""
@@ -271,7 +270,6 @@ class Server:
 
     def _turn(self) -> None:
         self._scheduled = False
-        self._turn_ms = self.broker.clock.monotonic_ms()
         store = self.broker.store
         store.flush()
         dirty, self._dirty = self._dirty, []
@@ -299,7 +297,7 @@ class Server:
         peer: Peer = connection.owner
         if out and not peer.transport.is_closing():
             peer.send(out)
-            peer.active_ms = self._turn_ms
+            peer.active_ms = self.now_ms
         connection.touched = False
         if connection.closed is not None:
             self._close(peer)
@@ -375,7 +373,7 @@ class Server:
         self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)
         clock = self.broker.clock
         self.broker.store.tick(clock.wall_ms())
-        now_ms = clock.monotonic_ms()
+        self.now_ms = now_ms = clock.monotonic_ms()
         if now_ms >= self._next_sweep_ms:
             idle_ms = self.broker.config.connections_max_idle_ms
             self._next_sweep_ms = now_ms + min(max(idle_ms / 10, TICK_MS), 10_000)
