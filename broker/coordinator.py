@@ -76,6 +76,7 @@ class Coordinator:
         self._armed_ms = 0
         self._load()
         broker.store.on_reset(self._reset)
+        broker.topics.on_delete(self._forget_partitions)
         broker.on_stop.append(self._stop)
 
     # -- requests ---------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ class Coordinator:
 
     # -- topics -----------------------------------------------------------------------------------
 
-    def forget_partitions(self, partition_ids: Sequence[int]) -> None:
+    def _forget_partitions(self, partition_ids: Sequence[int]) -> None:
         """A topic has been deleted: its offsets, which nobody is shown any more, go in slices.
 
         Should the broker stop before they are gone, each group's next look at its offsets finds

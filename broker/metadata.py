@@ -98,6 +98,7 @@ class Topics:
         self._store = store
         self._config = config
         self._listeners: list[Callable[[], None]] = []
+        self._mourners: list[Callable[[Sequence[int]], None]] = []
         self.version = 0
         """Rises with every visible change of a topic."""
         self.answers: dict[object, bytes] = {}
@@ -162,6 +163,11 @@ class Topics:
     def on_change(self, fn: Callable[[], None]) -> None:
         """`fn` is called after every visible change of a topic or of broker settings."""
         self._listeners.append(fn)
+
+    def on_delete(self, fn: Callable[[Sequence[int]], None]) -> None:
+        """`fn` is called with the log's numbers of the partitions of topics that are gone for good,
+        once that is committed."""
+        self._mourners.append(fn)
 
     # ------------------------------------------------------------------------------ changing it
 
@@ -266,6 +272,9 @@ class Topics:
             del self._visible[topic.name]
             del self._by_id[topic.topic_id]
         self._moved()
+        gone = [number for topic in topics for number in topic.partitions]
+        for fn in self._mourners:
+            fn(gone)
 
     def _apply_configs(
         self, settings: Sequence[tuple[ResourceType, str, Mapping[str, str]]]
