@@ -268,6 +268,7 @@ class Compaction:
             if need + need // 8 > room:
                 _logger.warning("compaction waits for %d free bytes", need + need // 8 - room)
                 return False
+            yield from sweep.keep_journals([segment])
             filters = {cleaner.number: cleaner.filter for cleaner in of[first]}
             made = yield partial(rewrite, store.folder, [segment], starts, sweep.pause, filters)
             yield from sweep.replace([segment], made, "rewrite")

@@ -20,6 +20,8 @@ from ottla.log.options import Durability
 
 FORMAT: Final = 1
 _ACTIVE: Final = re.compile(r"(\d{20})\.active")
+#: What may be in a folder that was being made when the process was killed.
+_OURS: Final = {"lock", "log", "mark.tmp", "state.lmdb", "state.lmdb-lock", "lost+found"}
 _SEALED: Final = re.compile(r"(\d{20})-(\d{20})\.(\d+)\.sealed")
 
 Step = Callable[[str], None]
@@ -87,7 +89,8 @@ class Folder:
         self._lock = self._take_lock()
         try:
             self.mark = self._mark_of(lenient)
-            (path / "mark.tmp").unlink(missing_ok=True)
+            for name in ("mark.tmp", "state.copy.tmp"):
+                (path / name).unlink(missing_ok=True)
             self.segments.mkdir(exist_ok=True)
         except BaseException:
             self.close()
@@ -129,11 +132,10 @@ class Folder:
                     f"{self._mark} is missing though there are segments: `ottla repair"
                     f" {self.path}` makes it again"
                 ) from None
-            foreign = [p.name for p in self.path.iterdir() if p.name not in ("lock", "log")]
-            ours = {"mark.tmp", "state.lmdb", "state.lmdb-lock", "lost+found"}
-            if set(foreign) - ours:
+            foreign = sorted(p.name for p in self.path.iterdir() if p.name not in _OURS)
+            if foreign:
                 raise NotALog(
-                    f"{self.path} holds other things ({sorted(foreign)[0]}, ...): give an empty"
+                    f"{self.path} holds other things ({foreign[0]}, ...): give an empty"
                     " folder, or one that Ottla made"
                 ) from None
             return None

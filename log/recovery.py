@@ -33,7 +33,8 @@ from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
 from ottla.log.salvage import complete
 from ottla.log.segment import ActiveSegment, SealedSegment, load, map_file
-from ottla.log.state import State
+from ottla.log.state import LEAST_SIZE, State
+from ottla.log.statecopy import missing_journal
 
 _logger = logging.getLogger(__name__)
 
@@ -118,8 +119,18 @@ def _verify(path: Path, *, always: bool) -> None:
 
 
 def _check_state(folder: Folder, careful: bool) -> None:
+    path = folder.state
+    if not path.exists() or path.stat().st_size < LEAST_SIZE:
+        if missing_journal(folder, 0) is None:
+            path.unlink(missing_ok=True)  # made anew from the journals, which are all there
+            return
+        raise Damaged(
+            path,
+            f"is missing or cut. `ottla repair {folder.path}` makes it anew from its copy and the"
+            " journals",
+        )
     try:
-        _verify(folder.state, always=careful)
+        _verify(path, always=careful)
     except Damaged as error:
         raise Damaged(
             error.path, f"{error.what}. `ottla repair {folder.path}` makes it anew"

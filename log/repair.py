@@ -8,6 +8,7 @@ as at a start (losses.py). Works on a folder that no broker has open.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,8 @@ from ottla.log.replay import replay_commit
 from ottla.log.rewrite import write_sealed
 from ottla.log.salvage import Found, Salvage
 from ottla.log.segment import ActiveSegment, SealedSegment, check_batches, load
-from ottla.log.state import State
+from ottla.log.state import LEAST_SIZE, State
+from ottla.log.statecopy import copies, missing_journal
 
 #: What a file that was read out is called from then on.
 DONE: Final = ".repaired"
@@ -125,6 +127,7 @@ class _Repair:
         mark = folder.mark
         #: Commits may be missing at the end of a file that looks sound.
         self._torn = mark is None or (mark.durability == "os" and not mark.clean)
+        self._rebuilt = False
         self._state = self._open_state()
         self._hurt: list[_File] = []
 
@@ -147,24 +150,34 @@ class _Repair:
 
     def _open_state(self) -> State:
         path = self._folder.state
-        problem = pages.verify(path)
+        problem = _state_problem(path)
         if problem is None:
-            state = State(path, sync=True)
-            try:
-                state.check(1 << 62)
-                return state
-            except Damaged as error:
-                state.close()
-                problem = error.what
-        path.replace(path.with_name(path.name + DONE))
+            return State(path, sync=True)
+        if path.exists():
+            path.replace(path.with_name(path.name + DONE))
         path.with_name(path.name + "-lock").unlink(missing_ok=True)
-        self._report.files.append((path.name, f"{problem}: made anew"))
-        self._report.notes.append(
-            f"{path.name} was damaged: topics, configs, groups and offsets are read from the"
-            " journals that are still there; what was changed last in a segment that is gone"
-            " or rewritten is lost"
-        )
+        source = "the journals"
+        for _, copy in copies(self._folder.path):
+            bad = _state_problem(copy)
+            if bad is None:
+                source = f"{copy.name} and the journals behind it"
+                shutil.copyfile(copy, path)
+                sync_file(path)
+                break
+            self._report.files.append((copy.name, f"{bad}: not used"))
+        self._report.files.append((path.name, f"{problem}: made anew from {source}"))
+        self._rebuilt = True
         return State(path, sync=True)
+
+    def _check_journals(self) -> None:
+        """Whether all changes behind the state's copy can be there."""
+        gone = missing_journal(self._folder, self._state.applied)
+        if self._rebuilt and gone is not None:
+            self._report.notes.append(
+                f"{self._folder.state.name} was damaged, and journals from commit {gone} on are"
+                " gone with their segments: topics, settings, groups and offsets that changed last"
+                " there are lost"
+            )
 
     # ----------------------------------------------------------------------------------- reading
 
@@ -178,6 +191,7 @@ class _Repair:
         known += [(first, active_name(first)) for first in active]
         known += [(found[0], name) for name in bad if (found := range_of(name)) is not None]
         firsts = sorted(first for first, _ in known)
+        self._check_journals()
         for first, name in sorted(known):
             below = min((other for other in firsts if other > first), default=None)
             self._read_file(self._folder.segments / name, first, below)
@@ -241,6 +255,7 @@ class _Repair:
         name = SealedName.parse(loss.path.name.partition(".sealed")[0] + ".sealed")
         generation = 0 if name is None else name.generation + 1
         self._hurt.append(_File(loss, found, held, settled, generation))
+        self._note_lost_commits(loss, found, generation)
         hurt = sum(bool(commit.hurt) for commit in found)
         pieces = sum(len(commit.pieces) for commit in found)
         self._report.files.append(
@@ -250,6 +265,20 @@ class _Repair:
                 f" {pieces} runs of batches kept",
             )
         )
+
+    def _note_lost_commits(self, loss: Loss, found: list[Found], generation: int) -> None:
+        """Journals that are lost with commits of which not even the directory is sound."""
+        if generation > 1:
+            return  # rewritten: it had none
+        numbers = {commit.commit.number for commit in found}
+        last = max(numbers, default=loss.first - 1) if loss.last is None else loss.last
+        first = max(loss.first, self._state.applied + 1)
+        lost = last - first + 1 - len([number for number in numbers if number >= first])
+        if lost > 0:
+            self._report.notes.append(
+                f"{loss.path.name}: {lost} commits of {first} to {last} could not be read; topics,"
+                " settings, groups and offsets that changed in them are as they were before"
+            )
 
     # ----------------------------------------------------------------------------------- writing
 
@@ -335,6 +364,27 @@ class _Repair:
             if extents is not None:
                 for fields in ACTIVE_ROW.iter_unpack(extents.rows):
                     yield fields[0], fields[1]
+
+
+def _state_problem(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or a copy of one; None for a sound one."""
+    if not path.exists():
+        return "is missing"
+    if path.stat().st_size < LEAST_SIZE:
+        return "is cut"
+    problem = pages.verify(path)
+    if problem is not None:
+        return problem
+    state = State(path, sync=True)
+    try:
+        state.check(1 << 62)
+    except Damaged as error:
+        return error.what
+    finally:
+        state.close()
+        if path.suffix == ".copy":
+            path.with_name(path.name + "-lock").unlink(missing_ok=True)
+    return None
 
 
 def _extents_in_order(found: list[Found]) -> Iterator[Extent]:

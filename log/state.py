@@ -22,6 +22,8 @@ from ottla.wire.crc import crc32c
 
 #: Address space only; the file is as large as its rows.
 MAP_SIZE: Final = 1 << 36
+#: Two meta pages: a file that is shorter was never a checkpoint.
+LEAST_SIZE: Final = 2 * 4096
 APPLIED: Final = b"applied"
 _CRC: Final = Struct("<I")
 _U64: Final = Struct("<Q")
@@ -60,6 +62,18 @@ class State:
         if self._env.stat()["entries"] <= most:
             for _ in self._stored_rows(None, b""):
                 pass
+
+    def copy(self, fd: int) -> int:
+        """Write a copy of the checkpoint into an open file; the number of the last commit in it.
+        Any thread. Raises Damaged, OSError."""
+        key = bytes((Table.META,)) + APPLIED
+        try:
+            with self._env.begin() as txn:
+                found = txn.get(key)
+                self._env.copyfd(fd, compact=True, txn=txn)
+        except lmdb.Error as error:
+            raise Damaged(self.path, f"cannot be copied: {error}") from None
+        return 0 if found is None else int(_U64.unpack(self._open_row(key, found))[0])
 
     # ------------------------------------------------------------------------------------ reading
 

@@ -27,6 +27,7 @@ from ottla.log.readers import Readers, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
 from ottla.log.segment import ActiveSegment
+from ottla.log.statecopy import StateCopy
 from ottla.log.tickets import Ticket, settled
 from ottla.log.timestamps import Found, find_first, find_latest, search
 from ottla.log.writer import CommitFailed, Committer, Outcome, Writer
@@ -77,6 +78,7 @@ class Store:
         #: The last time that was told.
         self.now_ms = now_ms
         self.partitions = Partitions(self.layout, self.state, self.producers)
+        self.copy = StateCopy(self.folder, self.state)
         self._group = Group(options.large_extent_bytes)
         self._inflight: deque[Group] = deque()
         self._inflight_bytes = 0

@@ -148,6 +148,11 @@ class Sweep:
         starts = yield from self.log_starts()
         dead, groups = yield from self._decide(starts)
         if dead:
+            try:
+                yield from self.keep_journals(dead)
+            except (LogError, OSError) as error:
+                # Room is needed more than a second copy of the state, and dropping makes some.
+                _logger.warning("the state cannot be copied: %s", error)
             yield from self.replace(dead, None, "drop")
         for group in groups:
             yield from self._rewrite(group, starts)
@@ -252,6 +257,7 @@ class Sweep:
 
     def _rewrite(self, segments: list[SealedSegment], starts: dict[int, int]) -> Steps:
         store = self._store
+        yield from self.keep_journals(segments)
         try:
             made = yield partial(rewrite, store.folder, segments, starts, self.pause)
         except LogError as error:
@@ -259,6 +265,13 @@ class Sweep:
             self.given_up.update(segment.name for segment in segments)
             return
         yield from self.replace(segments, made, "rewrite")
+
+    def keep_journals(self, gone: list[SealedSegment]) -> Steps:
+        """Before files go: what their journals say must be in the copy of the state too. Raises
+        LogError, OSError."""
+        copy = self._store.copy
+        if max(segment.last for segment in gone) > copy.applied:
+            yield copy.make
 
     def replace(self, gone: list[SealedSegment], made: SealedSegment | None, what: str) -> Steps:
         """Reads go to the new file from now on; the old ones are removed, readers keep theirs."""

@@ -241,3 +241,18 @@ def test_power_cut_in_a_rolled_segment(tmp_path: Path) -> None:
     assert put(again, again.partition(partition.number), make_batch()) == 4
     again.close()
     store.close()
+
+
+@pytest.mark.parametrize("left", [None, b"", b"x" * 4096])
+def test_kill_while_the_first_checkpoint_file_was_made(tmp_path: Path, left: bytes | None) -> None:
+    """All journals are there: nothing is lost with it."""
+    store = open_store(tmp_path / "a")
+    commit(store, [Change(Table.TOPICS, b"t", b"x")])
+    killed = crash_copy(tmp_path / "a", tmp_path / "b")
+    store.close()
+    (killed / "state.lmdb").unlink()
+    if left is not None:
+        (killed / "state.lmdb").write_bytes(left)
+    store = open_store(killed)
+    assert store.get(Table.TOPICS, b"t") == b"x"
+    store.close()

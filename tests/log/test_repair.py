@@ -233,12 +233,71 @@ def test_power_cut_under_os(tmp_path: Path) -> None:
 
 def test_state_that_is_gone(written: Written, copy: Path) -> None:
     path = copy / "state.lmdb"
-    path.write_bytes(path.read_bytes()[:5000])
+    path.write_bytes(path.read_bytes()[:9000])
     with pytest.raises(Damaged):
         open_store(copy)
     report = repair(copy)
-    assert any("state.lmdb" in note for note in report.notes)
+    assert any("state.lmdb" in name for name, _ in report.files)
+    assert not report.lost, "all journals are still there"
     check_after(written, copy, lost={})
+
+
+def swept(path: Path) -> dict[bytes, bytes]:
+    """A folder whose first segments, and their journals, are gone; its rows of TOPICS."""
+    store = open_store(path)
+    (a,) = new_partitions(store)
+    for turn in range(6):
+        rows = [(b"row-%d" % turn, b"x"), (b"same", b"%d" % turn)]
+        store.change([Change(Table.TOPICS, key, value) for key, value in rows])
+        put(store, a, make_batch(fill=turn))
+        store.roll()
+        store.tick(10_000 * turn)
+    store.delete_records(a, 4)
+    store.flush()
+    for now_ms in range(100_000, 110_000, 500):
+        store.tick(now_ms)
+    assert store.layout.sealed[0].first > 1
+    assert store.copy.applied >= store.layout.sealed[0].first - 1
+    rows_now = dict(store.scan(Table.TOPICS))
+    assert len(rows_now) == 7
+    crash_copy(path, path.with_name("killed"))
+    store.close()
+    return rows_now
+
+
+def test_state_is_put_together_from_its_copy(tmp_path: Path) -> None:
+    rows = swept(tmp_path / "log")
+    killed = tmp_path / "killed"
+    for gone in (b"gone" * 5000, b"cut", None):
+        (killed / "state.lmdb").unlink(missing_ok=True)
+        if gone is not None:
+            (killed / "state.lmdb").write_bytes(gone)
+        with pytest.raises(Damaged, match="repair"):
+            open_store(killed)
+    report = repair(killed)
+    assert not report.lost
+    assert any(".copy" in what for _, what in report.files)
+    store = open_store(killed)
+    assert dict(store.scan(Table.TOPICS)) == rows
+    assert store.partition(1).log_start_offset == 4
+    assert [base for base, _ in read_all(store, 1)] == [4, 5]
+    store.close()
+
+
+def test_state_and_its_copy_are_gone(tmp_path: Path) -> None:
+    swept(tmp_path / "log")
+    killed = tmp_path / "killed"
+    for path in (killed / "state.lmdb", *killed.glob("*.copy")):
+        path.write_bytes(b"gone" * 5000)
+    report = repair(killed)
+    assert report.lost
+    assert any("journals" in note for note in report.notes)
+    store = open_store(killed)
+    assert dict(store.scan(Table.TOPICS))[b"same"] == b"5"
+    # The partition's own row is gone with its journal, and its number is not given out again.
+    (fresh,) = new_partitions(store)
+    assert fresh.number == 2
+    store.close()
 
 
 def test_mark_that_is_gone(written: Written, copy: Path) -> None:
