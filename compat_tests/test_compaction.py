@@ -12,6 +12,9 @@ from compat_tests.clients.base import Client, Message, Partition, Received
 from compat_tests.conftest import MakeBroker, MakeTopic
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
+from compat_tests.raw import batch, calls
+from compat_tests.raw.batch import Batch, Record
+from compat_tests.raw.wire import Wire
 
 # A file that is being written is never compacted: close it soon, and look often.
 SOON = {
@@ -22,6 +25,7 @@ SOON = {
 }
 FILLER = b"filler"
 SECONDS = 60
+DELETE_HORIZON = 0x40  # KIP-534
 writers = for_clients(without=("aiokafka", "java"))
 
 
@@ -155,3 +159,60 @@ def test_young_records_are_left(client: Client, new_topic: MakeTopic) -> None:
         producer.send_all([Message(topic, b"%d" % i, key=b"young") for i in range(3)])
     found = compacted(client, topic, lambda found: [r.key for r in found].count(b"old") == 1)
     assert [r.key for r in found].count(b"young") == 3
+
+
+def records_of(*pairs: str) -> list[Record]:
+    """`k=v`, or `k` for a tombstone."""
+    found = []
+    for at, pair in enumerate(pairs):
+        key, is_there, value = pair.partition("=")
+        found.append(Record(value.encode() if is_there else None, key.encode(), at))
+    return found
+
+
+def test_what_is_left_of_batches(wire: Wire, new_topic: MakeTopic) -> None:
+    """Headers as Kafka's cleaner leaves them: a batch goes on to stand for its offsets and its
+    producer's sequences; one with a tombstone has its delete horizon for a base timestamp."""
+    topic = new_topic(**SOON | {"delete_retention_ms": 3_600_000})
+    producer, epoch = calls.new_producer(wire)
+    of_it = {"producer_id": producer, "producer_epoch": epoch}
+    began = int(time.time() * 1000)
+    for data in (
+        batch.build(records_of("a=1", "b=1", "c=1"), base_sequence=0, **of_it),
+        batch.build(records_of("a=2"), base_sequence=3, **of_it),
+        batch.build(records_of("d=1", "b=2", "a=3", "e=1"), attributes=batch.GZIP),
+        batch.build(records_of("f=1", "e", "d=2")),
+        batch.build(records_of("f=2")),
+        batch.build(records_of("f=3")),
+    ):
+        calls.produced(wire, topic, data)
+    found: list[Batch] = []
+
+    def look() -> bool:
+        now = int(time.time() * 1000)  # Apache takes a file's age from its records
+        calls.produced(wire, topic, batch.build([Record(b"", FILLER)], base_timestamp=now))
+        found[:] = calls.fetched_batches(wire, topic)
+        time.sleep(0.25)
+        return [b.base_offset for b in found[:5]] == [0, 3, 4, 8, 12]
+
+    eventually(look, "compacted", SECONDS)
+    first, second, third, fourth, last = found[:5]
+    assert all(b.crc_ok for b in found)
+    for left, offsets, sequence in ((first, (0, 2), 0), (second, (3, 3), 3)):
+        assert (left.base_offset, left.last_offset) == offsets
+        assert (left.producer_id, left.producer_epoch) == (producer, epoch)
+        assert left.base_sequence == sequence
+    assert [(r.key, r.value) for r in first.records] == [(b"c", b"1")]
+    assert first.max_timestamp == batch.NOW + 2
+    # its producer's last
+    assert (second.record_count, second.payload, second.attributes) == (0, b"", 0)
+    assert (second.base_timestamp, second.max_timestamp) == (-1, batch.NOW)
+    assert (third.last_offset, third.codec) == (7, batch.GZIP)
+    assert [(r.key, r.value) for r in third.records] == [(b"b", b"2"), (b"a", b"3")]
+    assert (fourth.last_offset, fourth.attributes) == (10, DELETE_HORIZON)
+    assert [(r.key, r.value) for r in fourth.records] == [(b"e", None), (b"d", b"2")]
+    assert began <= fourth.base_timestamp - 3_600_000 <= int(time.time() * 1000)
+    stamps = [fourth.base_timestamp + r.timestamp_delta for r in fourth.records]
+    assert stamps == [batch.NOW + 1, batch.NOW + 2]
+    assert fourth.max_timestamp == batch.NOW + 2
+    assert [r.value for r in last.records] == [b"3"]
