@@ -210,6 +210,10 @@ class Broker:
 
     def spawn(self) -> None:
         """Start the process and return at once."""
+        self._spawn()
+        self._on_start(self.pid)
+
+    def _spawn(self) -> None:
         command = self.variant.software.command(self.folder, self.port, self.variant.settings)
         with open(self.folder / "output.log", "ab") as log:
             self._process = subprocess.Popen(
@@ -217,11 +221,13 @@ class Broker:
                 cwd=Path(__file__).parent.parent, start_new_session=True,
             )  # fmt: skip
         self.meter = Meter(self.pid)
-        self._on_start(self.pid)
 
     def start(self) -> None:
-        """Start the process and wait until it answers. Raises RuntimeError with its last lines."""
-        self.spawn()
+        """Start the process and wait until it answers. Raises RuntimeError with its last lines.
+
+        A profile begins only then: the start has a row of its own.
+        """
+        self._spawn()
         end = time.perf_counter() + 120
         while time.perf_counter() < end and self._process and self._process.poll() is None:
             try:
@@ -235,6 +241,7 @@ class Broker:
         # A misspelt setting would measure something else than the report says.
         if "unknown setting" in self.last_lines():
             raise RuntimeError(f"{self.variant.title} refused a setting:\n{self.last_lines()}")
+        self._on_start(self.pid)
 
     def last_lines(self, count: int = 15) -> str:
         log = self.folder / "output.log"
