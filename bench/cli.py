@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import statistics
 import sys
 import tempfile
@@ -73,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the bench. 0: all rows ran; 1: one failed; 2: nothing could be run."""
     options = parser().parse_args(arguments)
+    # unwinds, so that no broker outlives a bench that was told to stop
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if options.list:
         for one in ROWS.values():
             print(f"{one.name:20} {one.title}")
