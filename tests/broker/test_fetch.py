@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from tests.broker.harness import Client, Harness, make_batch
 
 from ottla.log.errors import Damaged
+from ottla.log.partition import Partition
+from ottla.log.reading import Cold, Read
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.errors import Error
+from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import walk
 
 BATCH = make_batch(2, size=100)
@@ -280,6 +283,99 @@ def test_a_fetch_behind_a_produce_sees_its_records(harness: Harness, client: Cli
         if acks:
             assert client.receive().responses[0].partition_responses[0].base_offset == 0
         assert partitions(client.receive())[0].high_watermark == (2 if acks else 4)
+
+
+# -------------------------------------------------------------------------------------- cold reads
+
+
+class Colds:
+    """Has the store say that partition 0 lies on a slow disk, and holds the reads back."""
+
+    def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[Cold, Callable[[Read | Exception], None]]] = []
+        store = harness.store
+        number = harness.broker.topics.partition("t", 0).number
+        warm = store.read
+
+        def read(
+            partition: Partition, offset: int, max_bytes: int, *, end: int, min_one: bool
+        ) -> Read | Cold:
+            if partition.number == number:
+                return Cold(number, offset, max_bytes, end, min_one, [])
+            return warm(partition, offset, max_bytes, end=end, min_one=min_one)
+
+        monkeypatch.setattr(store, "read", read)
+        monkeypatch.setattr(store, "read_cold", lambda cold, done: self.asked.append((cold, done)))
+
+    def finish(self, found: Read | Exception) -> Cold:
+        cold, done = self.asked.pop()
+        done(found)
+        return cold
+
+
+def test_a_cold_read_is_parked_and_the_rest_is_read_after_it(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.topic("t", 2)
+    produce(harness, "t", 0)
+    produce(harness, "t", 1)
+    colds = Colds(harness, monkeypatch)
+    client.send(ask("t", {0: 0, 1: 0}, max_bytes=SIZE + 10), 12)
+    assert client.receive() is None
+    cold = colds.finish(Read([BATCH], SIZE))
+    assert (cold.max_bytes, cold.end, cold.min_one) == (SIZE + 10, 2, True)
+    harness.turn()
+    answer = partitions(client.receive())
+    assert (received(answer[0]), batches(answer[1])) == (BATCH, []), "its bytes count"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Damaged(Path("x.sealed"), "torn"), Error.KAFKA_STORAGE_ERROR),
+        (KafkaError(Error.OFFSET_OUT_OF_RANGE), Error.OFFSET_OUT_OF_RANGE),
+    ],
+)
+def test_a_cold_read_that_fails_is_the_error_of_its_partition(
+    harness: Harness,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: Error,
+) -> None:
+    harness.topic("t", 2)
+    produce(harness, "t", 0)
+    produce(harness, "t", 1)
+    colds = Colds(harness, monkeypatch)
+    client.send(ask("t", {0: 0, 1: 0}), 12)
+    colds.finish(error)
+    harness.turn()
+    answer = partitions(client.receive())
+    assert (answer[0].error_code, batches(answer[1])) == (code, [0])
+
+
+def test_a_bug_in_a_cold_read_is_answered(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.topic("t")
+    produce(harness, "t")
+    colds = Colds(harness, monkeypatch)
+    client.send(ask("t", {0: 0}), 12)
+    colds.finish(ZeroDivisionError())
+    harness.turn()
+    assert client.receive().error_code == Error.UNKNOWN_SERVER_ERROR
+
+
+def test_a_cold_read_for_a_client_that_has_gone(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.topic("t")
+    produce(harness, "t")
+    colds = Colds(harness, monkeypatch)
+    client.send(ask("t", {0: 0}), 12)
+    client.connection.close("gone")
+    colds.finish(Read([BATCH], SIZE))
+    assert harness.budget.used == 0
 
 
 # ----------------------------------------------------------------------------- offsets and errors
