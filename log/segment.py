@@ -127,7 +127,8 @@ class ActiveSegment:
         self.env = open_environment(self.path, map_size(options), sync=False)
 
     def measure(self) -> None:
-        """Look up how large the file is."""
+        """Look up how large the file is. Gives the GIL away, so not after every commit: between
+        two looks `used` grows by the most that a commit can take, which is more than it does."""
         self.used = (self.env.info()["last_pgno"] + 1) * PAGE
 
     def write(self, puts: Sequence[tuple[bytes, Buffer]]) -> None:
@@ -139,7 +140,8 @@ class ActiveSegment:
             put = txn.put
             for key, value in puts:
                 put(key, value, append=True)
-        self.measure()
+                self.used += len(value) // PAGE * PAGE + 2 * PAGE
+        self.used += TREE_PAGES * PAGE
 
     def get(self, commit: int, slot: int, start: int, length: int) -> bytes:
         """A copy of part of one value."""

@@ -243,6 +243,7 @@ class Sweep:
         """Roll the active segment when most of it is dead; sweep again when it is sealed."""
         store = self._store
         active = store.layout.active
+        active.measure()
         if 2 * dead > active.used and 16 * active.used >= store.options.segment_bytes:
             self._rolled = active
             store.roll()

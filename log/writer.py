@@ -121,6 +121,8 @@ class Committer:
             raise CommitFailed(DiskFull(self._folder.path, free, need + reserve), False)
         active = self.active
         empty = self.next_number == active.first
+        if active.used + need > options.segment_bytes:
+            active.measure()
         full = (
             active.used + need > options.segment_bytes
             or self._extents + extents > options.segment_extents
