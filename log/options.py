@@ -29,6 +29,8 @@ class StoreOptions:
     large_extent_bytes: int = 64 * 1024
     #: Below this much free space nothing is written any more (log starts excepted).
     disk_reserve_bytes: int = 64 * MIB
+    #: What others take of the disk is noticed after this, and after every few MiB of ours.
+    disk_check_ms: int = 250
     #: The overlay goes to the state environment this often, or when it has this many rows.
     checkpoint_ms: int = 1000
     checkpoint_rows: int = 20_000

@@ -26,6 +26,8 @@ _logger = logging.getLogger(__name__)
 
 #: What a commit writes besides its batches: the pages of the tree, the header.
 _OVERHEAD = TREE_PAGES * PAGE
+#: The system is asked for the free space at the latest after so many bytes.
+_ASK_BYTES = 8 << 20
 
 
 class Rolled(NamedTuple):
@@ -64,6 +66,10 @@ class Committer:
         self.active = active
         self.next_number = next_number
         self._extents = active.index.count
+        #: Free space when the system was asked last, when that was, what was written since.
+        self._free_asked = 0
+        self._asked_ms = 0
+        self._written = 0
         #: Set by the loop: the segment is old enough, roll at the next commit.
         self.roll_due = False
 
@@ -116,9 +122,7 @@ class Committer:
         if not merged.extents:
             # Moving a log start is how room is made.
             reserve //= 2
-        free = self._folder.free_bytes()
-        if free < need + reserve:
-            raise CommitFailed(DiskFull(self._folder.path, free, need + reserve), False)
+        self._look_for_room(need, need + reserve, merged.time_ms)
         active = self.active
         empty = self.next_number == active.first
         if active.used + need > options.segment_bytes:
@@ -137,6 +141,22 @@ class Committer:
         self.active = new
         self._extents = 0
         return Rolled(active, new)
+
+    def _look_for_room(self, size: int, needed: int, now_ms: int) -> None:
+        """Raise CommitFailed when fewer than `needed` bytes are free.
+
+        Asking the system gives the GIL away, so it is asked now and then, and before anything is
+        refused; what was written since is counted.
+        """
+        fresh = 0 <= now_ms - self._asked_ms < self._options.disk_check_ms
+        known = self._free_asked - self._written
+        if not (fresh and known >= needed and self._written < _ASK_BYTES):
+            known = self._free_asked = self._folder.free_bytes()
+            self._written = 0
+            self._asked_ms = now_ms
+            if known < needed:
+                raise CommitFailed(DiskFull(self._folder.path, known, needed), False)
+        self._written += size
 
     def _explain(self, number: int, error: Exception, size: int) -> WriteFailed:
         """What to tell of an error of LMDB, which reports a full disk as EIO or ENOSPC."""
