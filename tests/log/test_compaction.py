@@ -598,9 +598,8 @@ class Histories(RuleBasedStateMachine):
     def sweep(self) -> None:
         """Rewrites beside it: the model does not change."""
         sweep = self.log.store._maintenance.sweep
-        self.log.store.tick(self.log.now)
-        sweep._began_ms = self.log.now - self.log.options.retention_check_ms
         sweep._compaction._next_ms = 1 << 60
+        sweep._began_ms = self.log.now - self.log.options.retention_check_ms
         self.log.work()
 
     @precondition(lambda self: self.log.partition().high_watermark)
