@@ -110,7 +110,7 @@ class Consumer:
         with self._changed:
             while not is_so():
                 left = deadline - time.monotonic()
-                assert left > 0, f"{self}: after {seconds} s still not: {what}; {self.history}"
+                assert left > 0, f"{self}: after {seconds} s still not: {what}; {self.history[-6:]}"
                 self._changed.wait(min(left, 0.1))
 
     def wait_ready(self) -> None:

@@ -17,7 +17,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Pair = tuple[str, int]
@@ -321,7 +321,8 @@ class AioKafka(Member):
         }
         self.aiokafka = aiokafka
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
         outer = self
 
         class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
@@ -331,8 +332,8 @@ class AioKafka(Member):
             def on_partitions_revoked(self, revoked: Any) -> None:
                 emit("revoked", partitions=sorted((tp.topic, tp.partition) for tp in revoked))
 
-        async def start() -> Any:
-            consumer = aiokafka.AIOKafkaConsumer(
+        async def start() -> None:
+            self.consumer = consumer = aiokafka.AIOKafkaConsumer(
                 bootstrap_servers=options["bootstrap"],
                 group_id=options["group"],
                 group_instance_id=options.get("instance_id"),
@@ -352,10 +353,9 @@ class AioKafka(Member):
                 consumer.subscribe(pattern=options["pattern"], listener=Listener())
             else:
                 consumer.subscribe(topics=options["topics"], listener=Listener())
-            await consumer.start()
-            return consumer
+            await consumer.start()  # which may assign already
 
-        self.consumer = self._wait(start())
+        self._wait(start())
 
     def _wait(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
@@ -382,13 +382,24 @@ class AioKafka(Member):
         return int(self._wait(self.consumer.position(self._tp(pair))))
 
     def seek(self, pair: Pair, offset: int) -> None:
-        self.consumer.seek(self._tp(pair), offset)
+        self._there(self.consumer.seek, self._tp(pair), offset)
 
     def pause(self, pair: Pair) -> None:
-        self.consumer.pause(self._tp(pair))
+        self._there(self.consumer.pause, self._tp(pair))
 
     def resume(self, pair: Pair) -> None:
-        self.consumer.resume(self._tp(pair))
+        self._there(self.consumer.resume, self._tp(pair))
+
+    def _there(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call on the loop's thread, which we are on in a listener."""
+        if threading.current_thread() is self.thread:
+            call(*arguments)
+            return
+
+        async def there() -> None:
+            call(*arguments)
+
+        self._wait(there())
 
     def close(self) -> None:
         self._wait(self.consumer.stop())
