@@ -23,7 +23,7 @@ from ottla.group.settings import GroupSettings
 from ottla.log.errors import LogError
 from ottla.log.options import Change, Table
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
-from ottla.wire.api.heartbeat import HeartbeatRequest
+from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.list_groups import ListGroupsRequest
 from ottla.wire.api.offset_fetch import OffsetFetchRequest
@@ -49,7 +49,7 @@ REFUSED_MS: Final = 1000
 """While the log refuses writes (a full disk) deadlines wait and are tried again after so long."""
 
 _READS: Final = (OffsetFetchRequest, DescribeGroupsRequest)
-_HARMLESS: Final = (HeartbeatRequest, ListGroupsRequest, *_READS)
+_HARMLESS: Final = (ListGroupsRequest, *_READS)
 """What is answered while the log refuses writes."""
 _PARKING: Final = (JoinGroupRequest, SyncGroupRequest)
 _FAILED: Final = KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
@@ -99,9 +99,7 @@ class Coordinator:
             GROUP_OPERATIONS,
         )
         out = self._judge(request, call)
-        at_once = not out.records and (
-            isinstance(request, HeartbeatRequest) or not self._unsettled(out.group_ids)
-        )
+        at_once = not out.records and not self._unsettled(out.group_ids)
         self._arm()
         if at_once and len(out.replies) == 1 and out.replies[0][0] is ctx:
             return out.replies[0][1]
@@ -111,6 +109,15 @@ class Coordinator:
         else:
             self._commit(out)
         return ctx
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """A heartbeat waits for nothing and is answered while the log refuses writes too. Raises
+        KafkaError while groups are loaded."""
+        if self._after is not None:
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
+        error = self._machine.heartbeat(request, self._now())
+        self._arm()
+        return HeartbeatResponse(error_code=error)
 
     def _judge(self, request: Message, call: Call) -> Outcome:
         try:

@@ -9,7 +9,7 @@ from ottla.group.outcome import Call, Outcome
 from ottla.group.rebalance import Rebalance, refused
 from ottla.group.registry import Registry
 from ottla.group.states import TABLE, Act, State
-from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.leave_group import (
     LeaveGroupRequest,
@@ -316,10 +316,8 @@ class Classic:
 
     # ---------------------------------------------------------------------------------- Heartbeat
 
-    def heartbeat(self, request: HeartbeatRequest, call: Call, now: int, out: Outcome) -> None:
-        out.reply(call, HeartbeatResponse(error_code=self._heartbeat(request, now)))
-
-    def _heartbeat(self, request: HeartbeatRequest, now: int) -> Error:
+    def heartbeat(self, request: HeartbeatRequest, now: int) -> Error:
+        """Whether the member is up to date; NONE and REBALANCE_IN_PROGRESS renew its session."""
         if not request.group_id:
             return Error.INVALID_GROUP_ID
         group = self.registry.groups.get(request.group_id)

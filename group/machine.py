@@ -24,7 +24,7 @@ from ottla.group.settings import GroupSettings
 from ottla.group.states import State
 from ottla.wire.api.delete_groups import DeleteGroupsRequest
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
-from ottla.wire.api.heartbeat import HeartbeatRequest
+from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.leave_group import LeaveGroupRequest
 from ottla.wire.api.list_groups import ListGroupsRequest
@@ -57,7 +57,9 @@ class Machine:
         self._handlers: dict[type[Message], Callable[[Any, Call, int, Outcome], None]] = {
             JoinGroupRequest: classic.join,
             SyncGroupRequest: classic.sync,
-            HeartbeatRequest: classic.heartbeat,
+            HeartbeatRequest: lambda r, call, now, out: out.reply(
+                call, HeartbeatResponse(error_code=classic.heartbeat(r, now))
+            ),
             LeaveGroupRequest: classic.leave,
             OffsetCommitRequest: offsets.commit,
             OffsetFetchRequest: lambda r, call, _, out: out.reply(call, offsets.fetch(r, call)),
@@ -90,6 +92,11 @@ class Machine:
         out = Outcome(groups_of(request, call.version))
         self._handlers[type(request)](request, call, now, out)
         return out
+
+    def heartbeat(self, request: HeartbeatRequest, now: int) -> Error:
+        """The answer to a heartbeat: it changes no row and answers nobody else, so there is no
+        outcome to make. It is what a broker with many members does most."""
+        return self._classic.heartbeat(request, now)
 
     def forget_partitions(self, partition_ids: Iterable[int], now: int) -> None:
         """A topic was deleted; its partition ids are never used again."""
@@ -158,15 +165,21 @@ class Machine:
 
 def groups_of(request: Message, version: int) -> tuple[str, ...]:
     """The groups that a request is about; () for one about all."""
-    match request:
-        case OffsetFetchRequest():
-            if version >= FETCH_GROUPS_FROM:
-                return tuple(group.group_id for group in request.groups)
-            return (request.group_id,)
-        case DescribeGroupsRequest():
-            return tuple(request.groups)
-        case DeleteGroupsRequest():
-            return tuple(request.groups_names)
-        case ListGroupsRequest():
-            return ()
+    special = _GROUPS_OF.get(type(request))
+    if special is not None:
+        return special(request, version)
     return (request.group_id,)  # type: ignore[attr-defined]  # all others are about one group
+
+
+def _fetched(request: OffsetFetchRequest, version: int) -> tuple[str, ...]:
+    if version >= FETCH_GROUPS_FROM:
+        return tuple(group.group_id for group in request.groups)
+    return (request.group_id,)
+
+
+_GROUPS_OF: Final[dict[type[Message], Callable[[Any, int], tuple[str, ...]]]] = {
+    OffsetFetchRequest: _fetched,
+    DescribeGroupsRequest: lambda request, _: tuple(request.groups),
+    DeleteGroupsRequest: lambda request, _: tuple(request.groups_names),
+    ListGroupsRequest: lambda request, _: (),
+}

@@ -8,11 +8,10 @@ from __future__ import annotations
 from ottla.broker.context import Api, Context
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.errors import Error, KafkaError
-from ottla.wire.schema import Message
 
 
-def handle(ctx: Context, request: HeartbeatRequest) -> Message | Context:
-    return ctx.broker.coordinator.handle(ctx, request)
+def handle(ctx: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    return ctx.broker.coordinator.heartbeat(request)
 
 
 def on_error(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
