@@ -127,7 +127,7 @@ def test_consuming_while_producing(client: Client, new_topic: MakeTopic) -> None
 @for_clients()
 def test_a_waiting_consumer_gets_a_record_at_once(client: Client, topic: str) -> None:
     """The long poll is woken by the record, not by the end of its wait."""
-    with client.consumer(max_wait_ms=5000) as consumer, client.producer() as producer:
+    with client.consumer(max_wait_ms=3000) as consumer, client.producer() as producer:
         consumer.assign({Partition(topic, 0): 0})
         producer.send_all([Message(topic, b"first")])
         consumer.take(1)
