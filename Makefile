@@ -30,7 +30,7 @@ run: $(DEMO) ## set up, start a broker, stream a year of flights through it, go 
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: $(DEV) ## set up and run all tests (but the long ones)
-	$(BIN)/pytest -m "not long" $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal -m "not long" $(ARGS)
 
 test-long: $(DEV) ## the tests that take minutes to hours: 200 kills, fuzzing, long state machines
 	$(BIN)/pytest -m long --timeout 7200 $(ARGS)
