@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.clients import for_clients
-from compat_tests.clients.base import Client, Message, Partition
+from compat_tests.clients.base import Client, Consumer, Failed, Message, Partition, Received
 from compat_tests.conftest import MakeTopic
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
-from compat_tests.raw import calls
-from compat_tests.raw.wire import Wire
 
 
 def interrupt(broker: Broker, how: str) -> None:
@@ -21,11 +19,26 @@ def interrupt(broker: Broker, how: str) -> None:
         broker.restart()
 
 
-def readable(broker: Broker, topic: str) -> bool:
-    """Kafka serves a moment before its high watermarks are where they were; a consumer that asks
-    in between is told OFFSET_OUT_OF_RANGE."""
-    with Wire(broker.host, broker.port) as wire:
-        return all(calls.fetch(wire, topic, 1, partition=p).high_watermark == 1 for p in (0, 1))
+def taken(broker: Broker, consumer: Consumer, after: dict[Partition, int]) -> list[Received]:
+    """One record of each partition, read by a consumer whose broker has just come back.
+
+    Kafka serves a moment before its high watermarks are where they were, and tells a consumer that
+    asks in between OFFSET_OUT_OF_RANGE: it is put back to where it was. Ottla may not.
+    """
+    got: list[Received] = []
+
+    def enough() -> bool:
+        try:
+            got.extend(consumer.poll(0.5))
+        except Failed as error:
+            if broker.target != "apache" or error.error != "OFFSET_OUT_OF_RANGE":
+                raise
+            got.clear()
+            consumer.assign(after)
+        return len(got) >= len(after)
+
+    eventually(enough, f"{len(after)} records", seconds=60)
+    return got
 
 
 @for_clients()
@@ -40,12 +53,11 @@ def test_clients_recover(broker: Broker, client: Client, new_topic: MakeTopic, h
         consumer.assign(partitions)
         producer.send_all([Message(topic, b"before %d" % p, partition=p) for p in (0, 1)])
         assert len(consumer.take(2)) == 2
+        after = dict.fromkeys(partitions, 1)
         interrupt(broker, how)
-        if broker.target == "apache":
-            eventually(lambda: readable(broker, topic), "the high watermark is back")
         acks = producer.send_all([Message(topic, b"after %d" % p, partition=p) for p in (0, 1)])
         assert [ack.offset for ack in acks] == [1, 1]
-        got = {(r.partition, r.offset, r.value) for r in consumer.take(2, seconds=60)}
+        got = {(r.partition, r.offset, r.value) for r in taken(broker, consumer, after)}
         assert got == {(0, 1, b"after 0"), (1, 1, b"after 1")}
     with client.admin() as admin:
         assert topic in admin.list_topics()

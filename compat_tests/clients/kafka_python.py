@@ -30,6 +30,8 @@ from compat_tests.clients.base import (
 from compat_tests.raw.errors import name_of
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+# By default it grows to half a minute: longer than any broker of these tests is away.
+RECONNECT_MS = 500
 SPECS = {
     "latest": OffsetSpec.LATEST,
     "earliest": OffsetSpec.EARLIEST,
@@ -60,6 +62,7 @@ class _Producer(Producer):
     def __init__(self, bootstrap: str, options: ProducerOptions) -> None:
         self.producer = kafka.KafkaProducer(
             bootstrap_servers=bootstrap,
+            reconnect_backoff_max_ms=RECONNECT_MS,
             acks=-1 if options.acks == "all" else int(options.acks),
             enable_idempotence=options.idempotent,
             compression_type=None if options.compression == "none" else options.compression,
@@ -95,6 +98,7 @@ class _Consumer(Consumer):
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
         self.consumer = kafka.KafkaConsumer(
             bootstrap_servers=bootstrap,
+            reconnect_backoff_max_ms=RECONNECT_MS,
             fetch_max_wait_ms=options.max_wait_ms,
             fetch_min_bytes=options.min_bytes,
             fetch_max_bytes=options.max_bytes,
