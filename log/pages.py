@@ -21,6 +21,8 @@ import lmdb.verify
 _MAGIC: Final = 0xBEEFC0DE
 _VERSION: Final = 1
 _PAGE_HEADER: Final = 16
+#: Both meta pages lie within, whatever the page size.
+_HEAD: Final = 2 * 65_536
 _NO_PAGE: Final = (1 << 64) - 1
 _MAX_DEPTH: Final = 32
 
@@ -34,7 +36,9 @@ _PAGE: Final = Struct("<QHHHH")  # number, pad, flags, lower, upper
 _OVERFLOW_PAGE: Final = Struct("<QHHI")  # number, pad, flags, pages
 _NODE: Final = Struct("<HHHH")  # size or child: low, high; flags or child's top; key size
 # magic, version, address, map size; free db (its pad is the page size); main db; last page, txn
-_META_PAGE: Final = Struct("<IIQQ I44s IHHQQQQQ QQ")
+_META_PAGE: Final = Struct("<IIQQ IH42s IHHQQQQQ QQ")
+#: Flags of the free db: its keys are integers, and the file is no folder. The main db has none.
+_FREE_FLAGS: Final = 0x4008
 _U64: Final = Struct("<Q")
 
 
@@ -88,11 +92,14 @@ def _read_meta(file: memoryview, position: int) -> tuple[Meta, int]:
         fields = _META_PAGE.unpack_from(file, position + _PAGE_HEADER)
     except error:
         raise BadPages("too short for its meta pages") from None
-    magic, version, _, _, page_size, _, _, _, depth, _, _, _, entries, root, last, txn = fields
+    magic, version, _, _, page_size, free_flags, *_ = fields
+    main_flags, depth, _, _, _, entries, root, last, txn = fields[8:]
     if not flags & _META or magic != _MAGIC:
         raise BadPages("no LMDB meta page at its place")
     if version != _VERSION:
         raise BadPages(f"LMDB data version {version} instead of {_VERSION}")
+    if free_flags != _FREE_FLAGS or main_flags:
+        raise BadPages("a meta page has flags that were never set")
     return Meta(page_size, last, txn, root, depth, entries), page_size
 
 
@@ -113,10 +120,13 @@ def verify(path: Path) -> str | None:
     """
     if not path.exists() or path.stat().st_size == 0:
         return None
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
     try:
+        read_metas(memoryview(head))
         # lmdb.verify has no annotations.
         problems = lmdb.verify.verify(str(path), subdir=False)  # type: ignore[no-untyped-call]
-    except lmdb.verify.VerifyError as error:
+    except (BadPages, lmdb.verify.VerifyError) as error:
         return str(error)
     return problems[0] if problems else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -145,9 +146,10 @@ def read(
     if at < len(chain.lasts):
         segments = chain.segments[at:]
         _check_gap(layout, partition, offset, segments[0], at)
-        if segments[0].first < _warm_from(layout, warm_segments):
+        warm = _warm(layout, segments, warm_segments)
+        if not warm:
             return Cold(number, offset, max_bytes, end, min_one, segments)
-        if not _take_chain(segments, number, out):
+        if not _take_chain(warm, number, out) or len(warm) < len(segments):
             return out.result()
     elif not _lies_in_unsealed(layout, number, offset):
         _raise_missing(layout, partition, offset, None)
@@ -196,12 +198,12 @@ def read_cold(cold: Cold) -> Read:
     return out.result()
 
 
-def _warm_from(layout: Layout, warm_segments: int) -> int:
-    """The first commit of the oldest segment that is read on the loop."""
-    sealed = layout.sealed
-    if len(sealed) <= warm_segments:
-        return 0
-    return sealed[-warm_segments].first if warm_segments else 1 << 63
+def _warm(layout: Layout, segments: list[SealedSegment], warm_segments: int) -> list[SealedSegment]:
+    """Those at the beginning that are read on the loop: among the newest, and written by this
+    process, so that they are in memory still."""
+    newest = layout.sealed[-warm_segments:] if warm_segments else []
+    first = newest[0].first if newest else 1 << 63
+    return list(takewhile(lambda s: s.trusted and s.first >= first, segments))
 
 
 def _take_chain(segments: list[SealedSegment], number: int, out: _Collector) -> bool:

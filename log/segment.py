@@ -321,10 +321,28 @@ class SealedSegment:
         return self.name.last
 
     def totals(self, partition: int) -> Totals | None:
+        """What it holds of a partition; from memory."""
         return self.index.totals(partition)
 
+    @property
+    def trusted(self) -> bool:
+        """This process wrote it."""
+        return self._seen is None
+
+    def check_size(self) -> None:
+        """Raise Damaged when the file was cut since it was opened: touching what is gone of a
+        mapped file ends the process."""
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return  # replaced or dropped; the map holds all of it
+        if size < self.size:
+            raise Damaged(self.path, f"was cut to {size} of {self.size} bytes while it was open")
+
     def check(self) -> None:
-        """Look at the whole index, once. Raises Damaged."""
+        """Before its rows are used: see that the file is whole, and look at the index, once. Raises
+        Damaged."""
+        self.check_size()
         try:
             self.index.check()
         except BadIndex as error:

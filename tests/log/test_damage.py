@@ -19,6 +19,7 @@ from tests.log.logkit import (
     read_batches,
     read_once,
     scratch,
+    with_options,
     without_epoch,
 )
 
@@ -279,3 +280,25 @@ def test_flipped_bit_in_the_state(written: Written, data: st.DataObject) -> None
     finally:
         store.close()
         shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("where", ["warm", "cold"])
+def test_segment_cut_while_it_is_served(tmp_path: Path, where: str) -> None:
+    """Touching what is gone of a mapped file would end the process."""
+    options = with_options(warm_segments=3 if where == "warm" else 0)
+    store = open_store(tmp_path, options=options)
+    a, b = new_partitions(store, 2)
+    put(store, a, make_batch(size=9000))
+    store.roll()
+    kept = make_batch(size=9000)
+    put(store, b, kept)
+    store.roll()
+    store.tick(1)
+    path = store.layout.sealed[0].path
+    cut(path, 4096)
+    for _ in range(2):
+        with pytest.raises(Damaged, match=path.name):
+            read_once(store, a, 0)
+    assert read_batches(store, b) == [(0, bytes(kept))]
+    assert put(store, a, make_batch()) == 1
+    store.close()

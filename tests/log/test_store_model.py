@@ -278,3 +278,13 @@ TestHistories.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.long
+class TestLongHistories(Histories.TestCase):
+    settings = settings(
+        max_examples=5000,
+        stateful_step_count=80,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
