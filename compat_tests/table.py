@@ -26,7 +26,15 @@ SECTIONS = {
     "test_records.py": "Records",
     "test_consuming.py": "Positions, offsets, waiting",
     "test_admin.py": "Administration",
+    "test_compaction.py": "Compaction",
     "test_restart.py": "Restarts",
+    "groups/test_sharing.py": "Consumer groups: members that come, go, freeze and die",
+    "groups/test_positions.py": "Consumer groups: positions",
+    "groups/test_static.py": "Consumer groups: static members",
+    "groups/test_survival.py": "Consumer groups: the broker restarts or is killed",
+    "groups/test_many.py": "Consumer groups: many members, many groups",
+    "groups/test_admin.py": "Consumer groups: administration",
+    "groups/test_traces.py": "Byte by byte: conversations of groups",
     "test_tools.py": "Kafka's command-line tools",
     "test_kill9.py": "kill -9 under load",
     "traps/test_framing.py": "Byte by byte: framing and versions",
@@ -41,8 +49,8 @@ SECTIONS = {
 INTRODUCTION = """\
 # Compatibility
 
-Made by `make compat-table` from one run of `compat_tests/` against Ottla {ottla} and one against
-Apache Kafka {kafka}: the same tests, the same clients, the same bytes. Do not edit by hand.
+Made by `make compat-table` from runs of `compat_tests/` against Ottla {ottla} and against Apache
+Kafka {kafka}: the same tests, the same clients, the same bytes. Do not edit by hand.
 
 Clients: {clients}.
 
