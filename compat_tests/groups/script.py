@@ -16,7 +16,7 @@ from compat_tests.raw.errors import name_of
 from compat_tests.raw.schema import Struct
 from compat_tests.raw.wire import Closed, Silent, Wire
 
-AT_ONCE = 0.5
+AT_ONCE = 1.0
 """Seconds after which an answer that has not come is waiting for something."""
 
 MEMBER_ID = re.compile(r"(\w+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
