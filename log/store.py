@@ -116,9 +116,8 @@ class Store:
         """Open or make the log in folder `path`; blocks while it is read.
 
         boot_id: a text that changes when the machine restarts. post: loop.call_soon_threadsafe;
-        None does everything inline, for tests and tools. step: called with a name before each
-        file operation, for tests. Raises FolderLocked, NewerFormat, NotALog, UncleanFolder,
-        Damaged, OSError.
+        None does all inline (tests, tools). step: called before each file operation, for tests.
+        Raises FolderLocked, NewerFormat, NotALog, UncleanFolder, Damaged, OSError.
         """
         folder = Folder(path, step)
         try:
