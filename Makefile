@@ -40,7 +40,7 @@ check: $(DEV) ## the quick loop: lint, types, layers, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src examples compat_tests
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 -m "not long" tests/wire tests/log tests/group
+	$(BIN)/pytest -q -n 3 --dist worksteal -m "not long" tests/wire tests/log tests/group
 
 format: $(DEV) ## put the code into its form
 	$(BIN)/ruff check --fix .
