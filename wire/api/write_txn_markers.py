@@ -1,0 +1,63 @@
+"""WriteTxnMarkers: end transactions in partitions, past their coordinator."""
+
+from ottla.wire.schema import (
+    Message,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+)
+
+
+@struct
+class WritableTxnMarkerTopic:
+    name: str = string()
+    partition_indexes: list[int] = array(int32)
+
+
+@struct
+class WritableTxnMarker:
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    transaction_result: bool = boolean()
+    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
+    coordinator_epoch: int = int32()
+    transaction_version: int = int8("2+", ignorable=True)
+
+
+@message(key=27, versions="1-2", flexible="1+")
+class WriteTxnMarkersRequest(Message):
+    """What coordinators send to partition leaders, and admin clients to end a hanging transaction
+    (KIP-664); transaction_result is true for commit, false for abort."""
+
+    markers: list[WritableTxnMarker] = array(WritableTxnMarker)
+
+
+@struct
+class WritableTxnMarkerPartitionResult:
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@struct
+class WritableTxnMarkerTopicResult:
+    name: str = string()
+    partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
+
+
+@struct
+class WritableTxnMarkerResult:
+    producer_id: int = int64()
+    topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
+
+
+@message(key=27, versions="1-2", flexible="1+")
+class WriteTxnMarkersResponse(Message):
+    """Whether each marker was written."""
+
+    markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
