@@ -124,15 +124,23 @@ class Consumer:
 
     def call(self, op: str, seconds: float = 40, **fields: Any) -> Any:
         """Raises Refused with the name of what the client raised."""
-        number = next(_ids)
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
-        self.process.stdin.flush()
+        number = self._tell(op, **fields)
         self.wait(lambda: number in self._done, f"{op} is done", seconds)
         answer = self._done.pop(number)
         if "error" in answer:
             raise Refused(f"{answer['error']}: {answer['message']}")
         return answer["result"]
+
+    def _tell(self, op: str, **fields: Any) -> int:
+        number = next(_ids)
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
+        self.process.stdin.flush()
+        return number
+
+    def work(self, seconds: float) -> None:
+        """Begin to work on something for so long: no polls meanwhile, though heartbeats go on."""
+        self._tell("work", seconds=seconds)
 
     def commit(self, offsets: dict[Pair, int] | None = None) -> None:
         """These offsets, or what has been consumed so far."""

@@ -4,8 +4,8 @@
 
 Standard output: a JSON line for everything that happens (`owns` with all partitions whenever they
 change, `assigned`, `revoked`, `lost`, `record`). Standard input: a JSON line for every command
-(`commit`, `committed`, `position`, `seek`, `pause`, `resume`, `close`), answered with `done`. End
-of input is its end. java/Member.java is the same for Java's client.
+(`commit`, `committed`, `position`, `seek`, `pause`, `resume`, `work` for so many seconds, `close`),
+answered with `done`. End of input is its end. java/Member.java is the same for Java's client.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -90,6 +91,8 @@ class Member(abc.ABC):
                 return self.pause((command["topic"], command["partition"]))
             case "resume":
                 return self.resume((command["topic"], command["partition"]))
+            case "work":
+                return time.sleep(command["seconds"])
             case "close":
                 return self.close()
         raise ValueError(command["op"])

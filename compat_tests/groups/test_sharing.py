@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from compat_tests.conftest import MakeTopic
@@ -22,6 +24,7 @@ for_members = pytest.mark.parametrize("client", CLIENTS)
 ASSIGNORS = [
     *[(client, "range") for client in CLIENTS],
     *[(client, "roundrobin") for client in CLIENTS],
+    *[(client, "sticky") for client in CLIENTS if client != "confluent-kafka"],
     *[(client, "cooperative-sticky") for client in COOPERATIVE],
 ]
 
@@ -121,11 +124,37 @@ def test_a_short_pause_costs_nothing(start: Start, four: str, client: str) -> No
     wait_shared([first, second], pairs(four), each=2)
     events = len(first.history)
     second.freeze()
-    first.wait(lambda: True, "a moment")
+    time.sleep(SESSION_MS / 2000)
     second.thaw()
     second.call("committed", topic=four, partition=0)
     assert len(first.history) == events
     assert len(first.owns) == 2
+
+
+@for_members
+def test_a_slow_member_is_waited_for(start: Start, four: str, client: str) -> None:
+    """Others join while it works on something: they get their share when it has come back."""
+    first, second = start(client, four), start(client, four)
+    wait_shared([first, second], pairs(four), each=2)
+    events = len(second.history)
+    second.work(3)
+    third = start(client, four)
+    wait_shared([first, second, third], pairs(four), each=1)
+    assert second.owns
+    assert len(second.history) > events
+
+
+@for_members
+def test_a_member_that_works_for_too_long_loses_its_partitions_and_comes_back(
+    start: Start, four: str, client: str
+) -> None:
+    """Longer than its max.poll.interval.ms, which is also how long others wait for it."""
+    first = start(client, four)
+    second = start(client, four, max_poll_ms=5_000)
+    wait_shared([first, second], pairs(four), each=2)
+    second.work(12)
+    first.wait(lambda: first.owns == pairs(four), "it has got all", 12)
+    wait_shared([first, second], pairs(four), each=2)
 
 
 @for_members

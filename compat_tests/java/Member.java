@@ -134,7 +134,7 @@ public class Member implements ConsumerRebalanceListener {
         }
     }
 
-    Object run(JsonNode command) {
+    Object run(JsonNode command) throws InterruptedException {
         TopicPartition at = command.has("topic")
             ? new TopicPartition(command.get("topic").asText(), command.get("partition").asInt()) : null;
         switch (command.get("op").asText()) {
@@ -158,6 +158,7 @@ public class Member implements ConsumerRebalanceListener {
             case "seek" -> consumer.seek(at, command.get("offset").asLong());
             case "pause" -> consumer.pause(List.of(at));
             case "resume" -> consumer.resume(List.of(at));
+            case "work" -> Thread.sleep(Math.round(1000 * command.get("seconds").asDouble()));
             case "close" -> consumer.close();
             default -> throw new IllegalArgumentException(command.toString());
         }

@@ -11,12 +11,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.group.players import Observed, Player, watch
+from tests.group.players import PARTITIONS, Observed, Player, watch
 from tests.group.simulated import World
 
 LONGEST_WAIT_MS = 300_000 + 60_000 + 60_000
 """A first JoinGroup, a rebalance, a SyncGroup: nothing is parked for longer."""
 DAY_MS = 86_400_000
+ROUND_MS = 3_000
+"""How often a client in peace sends heartbeats: its session is ten seconds."""
+ROUNDS_TO_PEACE = LONGEST_WAIT_MS // ROUND_MS
 
 
 class Group(RuleBasedStateMachine):
@@ -104,6 +107,34 @@ class Group(RuleBasedStateMachine):
     def somebody_dies(self, data: st.DataObject) -> None:
         self.players.remove(data.draw(st.sampled_from(self.players)))
 
+    @precondition(lambda self: self.players)
+    @rule()
+    def they_are_left_in_peace(self) -> None:
+        """Then a client follows the protocol promptly, and all of them find each other: however it
+        began, in the end each partition belongs to one live member."""
+        for _ in range(ROUNDS_TO_PEACE):
+            self.players = [player for player in self.players if player.phase != "fenced"]
+            for player in self.players:
+                player.step()
+                player.heartbeat()
+            self.world.commit()
+            if self._in_peace():
+                break
+            self.world.advance(ROUND_MS)
+        assert self._in_peace(), [(p.owner, p.phase, p.partitions) for p in self.players]
+        owned = [partition for player in self.players for partition in player.partitions]
+        assert sorted(owned) == (list(range(PARTITIONS)) if self.players else [])
+        for player in self.players:
+            player.commit()
+
+    def _in_peace(self) -> bool:
+        """Everybody is in the group, nobody else is."""
+        group = self.world.machine.registry.groups.get("g")
+        members = set(group.members) if group is not None else set()
+        return members == {player.consumer.member_id for player in self.players} and all(
+            player.phase == "stable" and player.waiting is None for player in self.players
+        )
+
     # ----------------------------------------------------------------------------- time and broker
 
     @rule(ms=st.sampled_from([1, 100, 3_000, 9_999, 10_000, 60_000]))
@@ -188,6 +219,6 @@ def test_random_play() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_random_play_of_a_hundred_thousand_steps() -> None:
-    play(1_000, 100)
+    play(1_100, 100)
