@@ -1,6 +1,6 @@
-"""The jars of Spark's Kafka connector for the PySpark that is installed, fetched through Maven once.
+"""The jars of Spark's Kafka connector for the installed PySpark, fetched through Maven once.
 
-`python -m ottla.spark.jars` prints them as spark-submit and `spark.jars` want them, comma-separated:
+`python -m ottla.spark.jars` prints them as spark-submit and `spark.jars` want them:
 
     spark-submit --jars "$(python -m ottla.spark.jars)" job.py
 
@@ -134,8 +134,10 @@ def beside(pom: str, spark: Spark) -> list[Artifact]:
         texts = {key: entry.findtext(f"m:{key}", None, POM) for key in ("scope", "type")}
         if texts["scope"] not in (None, "compile", "runtime") or texts["type"] not in (None, "jar"):
             continue
-        names = (entry.findtext(f"m:{key}", "", POM) for key in ("groupId", "artifactId"))
-        artifact = Artifact(*names, version=entry.findtext("m:version", "", POM))
+        group, name, version = (
+            entry.findtext(f"m:{key}", "", POM) for key in ("groupId", "artifactId", "version")
+        )
+        artifact = Artifact(group, name, version)
         if any(spark.jars.glob(f"{artifact.name}-[0-9]*.jar")):
             continue
         if not re.fullmatch(r"[\w.+-]+", artifact.version):
