@@ -26,6 +26,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "log.retention.check.interval.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 TARGET_SETTINGS = {
     "apache": {
