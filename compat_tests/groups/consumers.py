@@ -82,7 +82,7 @@ class Consumer:
         if self.process.poll() in (None, -signal.SIGKILL):
             return ""
         self._stderr.seek(0)
-        return f", ended with {self.process.poll()}: {self._stderr.read()[-2000:]}"
+        return f", ended with {self.process.poll()}: {self._stderr.read()[-8000:]}"
 
     def _read(self) -> None:
         assert self.process.stdout is not None

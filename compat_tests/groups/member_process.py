@@ -178,7 +178,14 @@ class KafkaPython(Member):
     def poll(self) -> None:
         # Not shorter: when a poll ends while JoinGroup is parked, and the answers of JoinGroup and
         # SyncGroup come before the next poll waits, kafka-python 3.0 never applies the assignment.
-        for records in self.consumer.poll(timeout_ms=1000).values():
+        try:
+            polled = self.consumer.poll(timeout_ms=1000)
+        except self.kafka.errors.KafkaError as error:
+            # It says so when no broker can be reached; whoever polls again is connected again.
+            emit("error", name=type(error).__name__)
+            time.sleep(0.1)
+            return
+        for records in polled.values():
             for one in records:
                 self.record(one.topic, one.partition, one.offset, one.value)
 

@@ -418,6 +418,16 @@ def a_silent_member(script: Script) -> None:
 
 
 @scenario
+def slow_within_the_session(script: Script) -> None:
+    a, b = two(script, session_ms=3_000)
+    script.pause(1.5)
+    a.heartbeat()
+    script.pause(1)
+    b.heartbeat()
+    a.heartbeat()
+
+
+@scenario
 def slow_and_back_while_others_join(script: Script) -> None:
     a, b = two(script, rebalance_ms=4_000)
     a.join()
@@ -440,6 +450,35 @@ def slow_and_back_when_others_have_joined(script: Script) -> None:
     b.come_in()
     a.heartbeat()
     a.join()
+
+
+@scenario
+def slow_and_back_between_join_and_sync(script: Script) -> None:
+    a, b = two(script, rebalance_ms=4_000)
+    a.join()
+    b.heartbeat()
+    script.pause(3.5)
+    b.heartbeat()
+    b.member_id, b.generation_id = "", -1
+    b.come_in()
+    a.sync(a, b)
+    a.join()
+    b.sync()
+    a.sync(a, b)
+
+
+@scenario
+def slow_to_sync(script: Script) -> None:
+    a, b = two(script, rebalance_ms=3_000)
+    a.join()
+    b.join()
+    a.sync(a, b)
+    script.pause(1)
+    b.heartbeat()
+    b.sync()
+    script.pause(3)
+    a.heartbeat()
+    b.heartbeat()
 
 
 @scenario

@@ -189,7 +189,8 @@ class Group(RuleBasedStateMachine):
     def nobody_waits_for_too_long(self) -> None:
         """A request that is not answered waits for a commit, or for a deadline that will come."""
         now = self.world.now
-        parked = {id(reply) for reply in self.world.open}
+        committing = {id(reply) for out in self.world.disk.queue for reply, _ in out.replies}
+        parked = {id(reply) for reply in self.world.open} - committing
         self.asked_at = {reply: since for reply, since in self.asked_at.items() if reply in parked}
         for reply in parked:
             assert now - self.asked_at.setdefault(reply, now) <= LONGEST_WAIT_MS + 60_000
