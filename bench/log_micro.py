@@ -53,7 +53,7 @@ async def settle(store: Store) -> None:
 
 def simulate_flush(store: Store, seconds: float) -> None:
     """Commits under `os` durability pay no flush; this one is paid in the committing thread."""
-    committer = store._committer
+    committer = store.pipeline.committer
     assert committer is not None
     commit = committer.commit
 
@@ -65,8 +65,8 @@ def simulate_flush(store: Store, seconds: float) -> None:
 
     committer.commit = slow  # type: ignore[method-assign,assignment] # a bench
     # os keeps commits on the loop: put them on the thread as fsync does.
-    store.options = replace(store.options, durability="fsync")
-    store._start_writer()
+    store.pipeline.options = replace(store.options, durability="fsync")
+    store.pipeline.start_writer()
 
 
 class Rate:

@@ -59,11 +59,14 @@ class Table(IntEnum):
     EPOCHS = 2  # log: partition number, leader epoch -> start offset
     PRODUCERS = 3  # log: partition number, producer id -> last batches (never in a journal)
     CLEANED = 4  # log: partition number -> compacted up to, latest delete horizon
+    ABORTED = 5  # log: partition number, offset of the marker -> aborted transaction
     TOPICS = 16  # broker/metadata
     CONFIGS = 17  # broker: dynamic configs of topics, brokers, groups
     CLUSTER = 18  # broker: cluster id, counters (producer ids)
+    TRANSACTIONS = 19  # broker: transactional ids
     GROUPS = 32  # group
     OFFSETS = 33  # group
+    PENDING_OFFSETS = 34  # group: what open transactions will commit
 
 
 class Change(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ from ottla.log.options import Change, Table
 
 if TYPE_CHECKING:
     from ottla.log.layout import Layout
+    from ottla.log.transactions import Ongoing
 
 KEY: Final = Struct(">I")
 #: Row of Table.META: the next number to be given to a partition.
@@ -27,6 +29,7 @@ class Partition:
 
     __slots__ = (
         "_layout",
+        "_ongoing",
         "dropped",
         "floor",
         "high_watermark",
@@ -37,10 +40,14 @@ class Partition:
         "start_admitted",
     )
 
-    def __init__(self, number: int, row: bytes, layout: Layout) -> None:
+    def __init__(
+        self, number: int, row: bytes, layout: Layout, ongoing: Mapping[int, Ongoing]
+    ) -> None:
+        """ongoing: what is open of all partitions, as it changes (Producers.ongoing)."""
         epoch, start, floor = read_row(row)
         end = max(start, floor, layout.end(number))
         self._layout = layout
+        self._ongoing = ongoing
         self.number = number
         #: The first offset that may be read. Committed.
         self.log_start_offset = start
@@ -59,8 +66,13 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may see."""
-        return self.high_watermark
+        """The end of what read_committed consumers may see: where the oldest transaction that is
+        open in what is committed began, else the high watermark; never below log start."""
+        end = self.high_watermark
+        ongoing = self._ongoing.get(self.number)
+        if ongoing is None:
+            return end
+        return max(self.log_start_offset, ongoing.first_unstable(end))
 
     @property
     def size_bytes(self) -> int:

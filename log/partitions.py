@@ -18,10 +18,14 @@ from ottla.log.partition import (
 )
 from ottla.log.producers import Producers
 from ottla.log.state import State
+from ottla.log.transactions import ABORTED_KEY, Aborted
 
 #: Beyond every offset.
 _BEYOND: Final = 1 << 62
 _UNTOLD: Final = PartitionSettings()
+_NEVER_ABORTED: Final = Aborted()
+#: Rows read at a time.
+_PAGE: Final = 10_000
 
 
 class Partitions:
@@ -35,6 +39,9 @@ class Partitions:
         self._settings: dict[int, PartitionSettings] = {}
         self._shortest_retention_ms: int | None = None
         self._next = read_counter(state.get(Table.META, NEXT_PARTITION))
+        #: Of partitions that have any.
+        self._aborted: dict[int, Aborted] = {}
+        self._load_aborted()
 
     # ------------------------------------------------------------------------- numbers, settings
 
@@ -78,7 +85,8 @@ class Partitions:
             row = self._state.get(Table.PARTITIONS, KEY.pack(number))
             if row is None:
                 raise KeyError(number)
-            partition = self._views[number] = Partition(number, row, self._layout)
+            ongoing = self._producers.ongoing
+            partition = self._views[number] = Partition(number, row, self._layout, ongoing)
         return partition
 
     def committed_end(self, number: int) -> int:
@@ -100,9 +108,16 @@ class Partitions:
         return list(moved.values())
 
     def apply(self, changes: Iterable[Change]) -> bool:
-        """Rows of Table.PARTITIONS are true. Whether records died by it."""
+        """Rows of Table.PARTITIONS and Table.ABORTED are true. Whether records died by it."""
         died = False
+        gone: dict[int, set[int]] = {}
         for table, key, value in changes:
+            if table is Table.ABORTED:
+                number, marker = ABORTED_KEY.unpack(key)
+                if value is None:
+                    gone.setdefault(number, set()).add(marker)
+                else:
+                    self._aborted.setdefault(number, Aborted()).add(marker, value)
             if table is not Table.PARTITIONS:
                 continue
             (number,) = KEY.unpack(key)
@@ -114,6 +129,9 @@ class Partitions:
                 before = partition.log_start_offset
                 partition.committed(value)
                 died = died or partition.log_start_offset > before
+        for number, markers in gone.items():
+            if number in self._aborted:
+                self._aborted[number].remove(markers)
         return died
 
     def _drop(self, number: int) -> None:
@@ -122,6 +140,7 @@ class Partitions:
             partition.dropped = True
         self._settings.pop(number, None)
         self._shortest_retention_ms = None
+        self._aborted.pop(number, None)
         self._producers.drop_partition(number)
 
     def rollback(self) -> None:
@@ -130,6 +149,21 @@ class Partitions:
             partition.log_end_offset = partition.high_watermark
             partition.start_admitted = partition.log_start_offset
         self._producers.rollback(self.committed_end)
+
+    # ------------------------------------------------------------------------ aborted transactions
+
+    def aborted(self, number: int) -> Aborted:
+        """The aborted transactions of a partition, committed ones."""
+        return self._aborted.get(number, _NEVER_ABORTED)
+
+    def _load_aborted(self) -> None:
+        """All of them at start, as with producers: a fetch that came first would wait for it."""
+        after: bytes | None = b""
+        while after is not None:
+            rows, after = self._state.page(Table.ABORTED, b"", after, _PAGE)
+            for key, value in rows:
+                number, marker = ABORTED_KEY.unpack(key)
+                self._aborted.setdefault(number, Aborted()).add(marker, value)
 
     # ------------------------------------------------------------------------------------- epochs
 

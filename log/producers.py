@@ -1,13 +1,17 @@
-"""Idempotent producers (KIP-98, KIP-360): which batch comes next, and which was here already.
+"""Producers with an id (KIP-98, KIP-360): which batch comes next, which was here already, and
+whose transaction is open.
 
 State per (partition, producer id), as Kafka's `ProducerStateEntry` and `ProducerAppendInfo` keep
-it: the epoch and the last five batches. Judged and recorded when a batch is admitted, so that a
-repeat is known while the first still waits for its commit.
+it: the epoch, the last five batches, the transaction. Judged and recorded when a batch is admitted,
+so that a repeat is known while the first still waits for its commit.
 
 The entry of a batch keeps its epoch and offset, and old entries go only when five newer ones are
 committed. So what was true at any commit can be said from the entries below its end: after a failed
 commit the rest is dropped (`rollback`), and a checkpoint leaves the rest out (`take_changed`). What
-a checkpoint lacks is replayed from batch headers; a batch replayed twice changes nothing.
+a checkpoint lacks is replayed from batch headers; a batch replayed twice changes nothing. The same
+goes for the events of transactions (`transactions.History`).
+
+A marker with a newer epoch is an entry without sequences: the next batch begins at 0.
 """
 
 from __future__ import annotations
@@ -18,8 +22,18 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.log.options import Change, Table
+from ottla.log.transactions import (
+    NO_COORDINATOR,
+    NONE_OPEN,
+    End,
+    History,
+    Marker,
+    MarkerRefused,
+    Moment,
+    Ongoing,
+)
 from ottla.wire.errors import Error, KafkaError
-from ottla.wire.records import BatchHeader
+from ottla.wire.records import NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 
 #: Java's producer keeps up to five batches in flight; a repeat of one of them can be told.
 BATCHES_KEPT: Final = 5
@@ -34,6 +48,9 @@ _KEY: Final = Struct(">Iq")
 _ROW: Final = Struct("<BBhq")  # layout version, batches, epoch, last used
 _ROW_BATCH: Final = Struct("<qiiq")  # base offset, first and last sequence, max timestamp
 _ROW_VERSION: Final = 1
+#: Between the row and its batches, in rows of producers that had transactions: a Moment.
+_ROW_MOMENT: Final = Struct("<qqqi")
+_ROW_VERSION_TRANSACTIONS: Final = 2
 
 
 class Duplicate(NamedTuple):
@@ -46,16 +63,46 @@ class Duplicate(NamedTuple):
     timestamp: int
 
 
+class ProducerState(NamedTuple):
+    """What DescribeProducers tells of a producer in one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    #: -1 behind a marker with a new epoch.
+    last_sequence: int
+    last_timestamp: int
+    #: -1 before the first marker.
+    coordinator_epoch: int
+    #: -1 without an open transaction.
+    current_txn_start_offset: int
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition."""
+
+    partition: int
+    producer_id: int
+    first_offset: int
+    since_ms: int
+
+
 class _Producer:
     """One producer in one partition; about 300 bytes."""
 
-    __slots__ = ("batches", "used_ms")
+    __slots__ = ("batches", "history", "used_ms")
 
     def __init__(self, used_ms: int) -> None:
         #: When it last sent, by the broker's clock, in ms.
         self.used_ms = used_ms
         #: Rising by offset; at least one but between making and recording.
         self.batches = array("q")
+        #: Its transactions; None as long as it had none.
+        self.history: History | None = None
+
+    @property
+    def open(self) -> int:
+        """First offset of its open transaction, admitted, or NONE_OPEN."""
+        return NONE_OPEN if self.history is None else self.history.open
 
     def known_below(self, end: int) -> int:
         """Where in `batches` the first entry at or after the offset `end` starts."""
@@ -72,6 +119,8 @@ class Producers:
     def __init__(self) -> None:
         self._partitions: dict[int, dict[int, _Producer]] = {}
         self._changed: set[tuple[int, int]] = set()
+        #: What is open, by partition; none for those that never had a transaction.
+        self.ongoing: dict[int, Ongoing] = {}
         self._expiring: Iterator[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
@@ -85,8 +134,8 @@ class Producers:
         The batch has a producer (`has_producer`). A Duplicate if it is one of the last five of
         its producer. Raises KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, an older repeat, a
         new epoch that does not start at 0) and INVALID_PRODUCER_EPOCH (an older epoch: the
-        producer was fenced). Without state any sequence is right: it may have expired. Changes
-        nothing.
+        producer was fenced), INVALID_TXN_STATE (outside its open transaction). Without state any
+        sequence is right: it may have expired. Changes nothing.
         """
         producers = self._partitions.get(number)
         producer = None if producers is None else producers.get(header.producer_id)
@@ -100,6 +149,8 @@ class Producers:
         first = header.base_sequence
         if epoch == current:
             if first == (batches[_LAST - _WIDTH] + 1) & _SEQUENCES:
+                if producer.history is not None:
+                    _check_transaction(producer, header)
                 return None
             repeat = _find(batches, epoch, first, header.last_sequence)
             if repeat is not None or current == _NO_EPOCH:
@@ -116,6 +167,7 @@ class Producers:
                 Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} began epoch {epoch} with sequence {first}",
             )
+        _check_transaction(producer, header)
         return None
 
     def record(
@@ -144,6 +196,17 @@ class Producers:
         ):
             del batches[:_WIDTH]
         self._changed.add((number, header.producer_id))
+        if header.attributes & TRANSACTIONAL and producer.open < 0:
+            if producer.history is None:
+                producer.history = History()
+            producer.history.begin(base_offset, committed_end, now_ms)
+            self._ongoing(number).begin(header.producer_id, base_offset)
+
+    def _ongoing(self, number: int) -> Ongoing:
+        ongoing = self.ongoing.get(number)
+        if ongoing is None:
+            ongoing = self.ongoing[number] = Ongoing()
+        return ongoing
 
     def _producer(self, number: int, producer_id: int, now_ms: int) -> _Producer:
         producers = self._partitions.get(number)
@@ -154,6 +217,108 @@ class Producers:
             producer = producers[producer_id] = _Producer(now_ms)
         return producer
 
+    # -------------------------------------------------------------------------------- transactions
+
+    def open_transaction(self, number: int, producer_id: int, epoch: int | None = None) -> int:
+        """First offset of the transaction that the producer (of this epoch) has open in what is
+        admitted of the partition, or NONE_OPEN."""
+        producer = self._partitions.get(number, {}).get(producer_id)
+        if producer is None or (epoch is not None and producer.batches[-1] != epoch):
+            return NONE_OPEN
+        return producer.open
+
+    def knows(self, number: int, producer_id: int) -> bool:
+        """Whether the partition has state of the producer."""
+        return producer_id in self._partitions.get(number, ())
+
+    def judge_marker(self, marker: Marker) -> None:
+        """Whether the marker may be written. Raises MarkerRefused: INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED. Changes nothing.
+
+        Source: `ProducerAppendInfo.checkProducerEpoch`, `checkCoordinatorEpoch`.
+        """
+        number = marker.partition.number
+        producer = self._partitions.get(number, {}).get(marker.producer_id)
+        if producer is None:
+            return
+        current, epoch = producer.batches[-1], marker.producer_epoch
+        # Under version 2 the same epoch is that of the marker which ended it: it came twice.
+        late = marker.transaction_version >= 2 and epoch == current and producer.open >= 0
+        if epoch < current or late:
+            error = Error.INVALID_PRODUCER_EPOCH
+            text = f"producer {marker.producer_id} has epoch {current}, the marker is of {epoch}"
+            raise MarkerRefused(marker, KafkaError(error, text))
+        known = NO_COORDINATOR if producer.history is None else producer.history.coordinator_epoch
+        if known > marker.coordinator_epoch:
+            error = Error.TRANSACTION_COORDINATOR_FENCED
+            text = f"coordinator epoch {marker.coordinator_epoch}, one of {known} was here"
+            raise MarkerRefused(marker, KafkaError(error, text))
+
+    def end_transaction(
+        self,
+        number: int,
+        producer_id: int,
+        epoch: int,
+        end: End,
+        offset: int,
+        committed_end: int,
+        now_ms: int,
+    ) -> tuple[int, int] | None:
+        """Remember the marker that is admitted at `offset`: what it ends, as first offset and the
+        last stable offset after it; None where nothing was open."""
+        producer = self._producer(number, producer_id, now_ms)
+        if not producer.batches or producer.batches[-1] != epoch:
+            producer.batches.extend((offset, NO_SEQUENCE, NO_SEQUENCE, now_ms, epoch))
+        if producer.history is None:
+            producer.history = History()
+        producer.history.end(offset, end.coordinator_epoch, committed_end, now_ms)
+        producer.used_ms = now_ms
+        self._changed.add((number, producer_id))
+        return self._ongoing(number).end(producer_id, offset, committed_end)
+
+    def describe(self, number: int, end: int) -> list[ProducerState]:
+        """The producers of partition `number`, as of what lies below the offset `end`."""
+        states = []
+        for producer_id, producer in self._partitions.get(number, {}).items():
+            stop = producer.known_below(end)
+            if not stop:
+                continue
+            offset, _, last, timestamp, epoch = producer.batches[stop - _WIDTH : stop]
+            moment = None if producer.history is None else producer.history.at(end)
+            if moment is None:
+                states.append(ProducerState(producer_id, epoch, last, timestamp, -1, -1))
+                continue
+            if moment.first < 0 and moment.offset > offset:
+                timestamp = moment.time_ms  # the marker came last
+            states.append(
+                ProducerState(
+                    producer_id, epoch, last, timestamp, moment.coordinator_epoch, moment.first
+                )
+            )
+        return states
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """What is open anywhere, in what is admitted."""
+        for number, producers in self._partitions.items():
+            if number not in self.ongoing:
+                continue
+            for producer_id, producer in producers.items():
+                history = producer.history
+                moment = None if history is None else history.at(history.last + 1)
+                if moment is not None and moment.first >= 0:
+                    yield OpenTransaction(number, producer_id, moment.first, moment.time_ms)
+
+    def settle_ongoing(self) -> None:
+        """Say anew what is open, from what is known of each producer: at start, after the rows and
+        the replay, and after a failed commit."""
+        open_ones: dict[int, list[tuple[int, int]]] = {number: [] for number in self.ongoing}
+        for number, producers in self._partitions.items():
+            for producer_id, producer in producers.items():
+                if producer.open >= 0:
+                    open_ones.setdefault(number, []).append((producer.open, producer_id))
+        for number, mine in open_ones.items():
+            self._ongoing(number).reset(mine)
+
     # ------------------------------------------------------------------------- failure and restart
 
     def rollback(self, committed_end: Callable[[int], int]) -> None:
@@ -162,19 +327,26 @@ class Producers:
             end = committed_end(number)
             for producer_id, producer in list(producers.items()):
                 del producer.batches[producer.known_below(end) :]
+                if producer.history is not None:
+                    producer.history.rollback(end)
                 if not producer.batches:
                     del producers[producer_id]
+        self.settle_ongoing()
 
     def load(self, key: bytes, value: bytes) -> None:
         """A row of Table.PRODUCERS, at start; before any replay. Raises ValueError on one that is
         not ours."""
         number, producer_id = _KEY.unpack(key)
         version, count, epoch, used_ms = _ROW.unpack_from(value)
-        if version != _ROW_VERSION or len(value) != _ROW.size + count * _ROW_BATCH.size:
+        start = _ROW.size + (_ROW_MOMENT.size if version == _ROW_VERSION_TRANSACTIONS else 0)
+        known = version in (_ROW_VERSION, _ROW_VERSION_TRANSACTIONS)
+        if not known or len(value) != start + count * _ROW_BATCH.size:
             raise ValueError(f"producer row of version {version}, {len(value)} bytes")
-        batches = self._producer(number, producer_id, used_ms).batches
-        for base_offset, first, last, timestamp in _ROW_BATCH.iter_unpack(value[_ROW.size :]):
-            batches.extend((base_offset, first, last, timestamp, epoch))
+        producer = self._producer(number, producer_id, used_ms)
+        if version == _ROW_VERSION_TRANSACTIONS:
+            producer.history = History(Moment(*_ROW_MOMENT.unpack_from(value, _ROW.size)))
+        for base_offset, first, last, timestamp in _ROW_BATCH.iter_unpack(value[start:]):
+            producer.batches.extend((base_offset, first, last, timestamp, epoch))
 
     def replay(self, number: int, header: BatchHeader, now_ms: int) -> None:
         """A committed batch of a producer, in the order of offsets, from the time `now_ms`.
@@ -182,8 +354,16 @@ class Producers:
         One that the rows hold already is skipped, so replaying may start anywhere before them.
         """
         producer = self._producer(number, header.producer_id, now_ms)
-        if not producer.batches or producer.batches[_OFFSET - _WIDTH] < header.base_offset:
+        if _last_known(producer) < header.base_offset:
             self.record(number, header, header.base_offset, header.next_offset, now_ms)
+
+    def replay_end(self, number: int, header: BatchHeader, end: End, now_ms: int) -> None:
+        """A committed marker; see `replay`."""
+        producer = self._producer(number, header.producer_id, now_ms)
+        offset = header.base_offset
+        if _last_known(producer) < offset:
+            epoch, behind = header.producer_epoch, header.next_offset
+            self.end_transaction(number, header.producer_id, epoch, end, offset, behind, now_ms)
 
     # --------------------------------------------------------------------------------- checkpoints
 
@@ -201,11 +381,14 @@ class Producers:
             if producer is None:
                 changes.append(Change(Table.PRODUCERS, key, None))
                 continue
-            stop = producer.known_below(committed_end(number))
-            if stop < len(producer.batches):
+            end = committed_end(number)
+            stop = producer.known_below(end)
+            history = producer.history
+            if stop < len(producer.batches) or (history is not None and history.waits(end)):
                 waiting.add((number, producer_id))
             if stop:
-                changes.append(Change(Table.PRODUCERS, key, _row(producer, stop)))
+                moment = None if history is None else history.at(end)
+                changes.append(Change(Table.PRODUCERS, key, _row(producer, stop, moment)))
         self._changed = waiting
         return changes
 
@@ -220,7 +403,8 @@ class Producers:
     # -------------------------------------------------------------------------------------- expiry
 
     def expire(self, now_ms: int, expiration_ms: int, budget: int = 1000) -> bool:
-        """Forget producers that sent nothing for `expiration_ms`; looks at up to `budget` of them.
+        """Forget producers that sent nothing for `expiration_ms` and have no open transaction;
+        looks at up to `budget` of them.
 
         True when there is more to look at: call again soon, with the same arguments. Their rows
         go with the next `take_changed`.
@@ -230,7 +414,11 @@ class Producers:
         for number, producer_id in self._expiring:
             producers = self._partitions.get(number, {})
             producer = producers.get(producer_id)
-            if producer is not None and now_ms - producer.used_ms >= expiration_ms:
+            if (
+                producer is not None
+                and now_ms - producer.used_ms >= expiration_ms
+                and producer.open < 0
+            ):
                 del producers[producer_id]
                 self._changed.add((number, producer_id))
             budget -= 1
@@ -247,6 +435,7 @@ class Producers:
 
     def drop_partition(self, number: int) -> None:
         """The partition is gone for ever; its rows go with the next `take_changed`."""
+        self.ongoing.pop(number, None)
         for producer_id in self._partitions.pop(number, ()):
             self._changed.add((number, producer_id))
 
@@ -270,12 +459,33 @@ def _fenced(header: BatchHeader, current: int) -> KafkaError:
     )
 
 
-def _row(producer: _Producer, stop: int) -> bytes:
+def _check_transaction(producer: _Producer, header: BatchHeader) -> None:
+    """A batch that may come next, but outside the transaction that its producer has open."""
+    if not header.attributes & TRANSACTIONAL and producer.open >= 0:
+        raise KafkaError(
+            Error.INVALID_TXN_STATE,
+            f"producer {header.producer_id} has a transaction open since offset {producer.open},"
+            " the batch is outside it",
+        )
+
+
+def _last_known(producer: _Producer) -> int:
+    """Offset of the last batch or marker that is known of a producer; -1 without any."""
+    last = producer.batches[_OFFSET - _WIDTH] if producer.batches else -1
+    return last if producer.history is None else max(last, producer.history.last)
+
+
+def _row(producer: _Producer, stop: int, moment: Moment | None) -> bytes:
     """The last five of the entries before `stop` that are of the epoch of the last one."""
     batches = producer.batches
     epoch = batches[stop - 1]
     start = max(0, stop - BATCHES_KEPT * _WIDTH)
     kept = [at for at in range(start, stop, _WIDTH) if batches[at + _EPOCH] == epoch]
-    return _ROW.pack(_ROW_VERSION, len(kept), epoch, producer.used_ms) + b"".join(
-        _ROW_BATCH.pack(*batches[at : at + _EPOCH]) for at in kept
+    version = _ROW_VERSION if moment is None else _ROW_VERSION_TRANSACTIONS
+    return b"".join(
+        (
+            _ROW.pack(version, len(kept), epoch, producer.used_ms),
+            b"" if moment is None else _ROW_MOMENT.pack(*moment),
+            *(_ROW_BATCH.pack(*batches[at : at + _EPOCH]) for at in kept),
+        )
     )

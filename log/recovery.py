@@ -51,6 +51,7 @@ class Opened:
         self.layout = layout
         self.state = state
         self.producers = producers
+        producers.settle_ongoing()
         #: Number of the next commit.
         self.next_number = layout.active.last + 1
 

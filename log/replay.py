@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.log.commit import IDEMPOTENT, Commit
 from ottla.log.producers import Producers
 from ottla.log.state import State
+from ottla.log.transactions import read_end
 from ottla.wire.records import walk
 
 
@@ -32,7 +33,11 @@ def replay_commit(
 
 
 def replay_batches(partition: int, batches: memoryview, time_ms: int, producers: Producers) -> None:
-    """What batches of producers with an id say of them. Raises CorruptBatch."""
-    for _, header in walk(batches):
-        if header.has_producer:
+    """What batches of producers with an id, and markers, say of them. Raises CorruptBatch."""
+    for pos, header in walk(batches):
+        if header.is_control:
+            end = read_end(batches[pos : pos + header.size], header)
+            if end is not None:
+                producers.replay_end(partition, header, end, time_ms)
+        elif header.has_producer:
             producers.replay(partition, header, time_ms)

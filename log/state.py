@@ -28,6 +28,9 @@ APPLIED: Final = b"applied"
 _CRC: Final = Struct("<I")
 _U64: Final = Struct("<Q")
 
+#: Their keys begin with a partition's number; they go with it.
+_OF_PARTITIONS: Final = (Table.EPOCHS, Table.PRODUCERS, Table.CLEANED, Table.ABORTED)
+
 Rows = dict[Table, dict[bytes, bytes | None]]
 
 
@@ -192,7 +195,7 @@ class State:
                         txn.put(full, _row(full, value))
             for key, value in rows[Table.PARTITIONS].items():
                 if value is None:
-                    for table in (Table.EPOCHS, Table.PRODUCERS, Table.CLEANED):
+                    for table in _OF_PARTITIONS:
                         _delete_prefix(txn, bytes((table,)) + key)
             full = bytes((Table.META,)) + APPLIED
             txn.put(full, _row(full, _U64.pack(applied)))

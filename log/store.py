@@ -7,42 +7,36 @@ the partitions' high watermarks show only what is true.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import lmdb
 
-from ottla.log.commit import IDEMPOTENT, MAX_KEY, Group
-from ottla.log.errors import DiskFull, LogError
+from ottla.log.commit import IDEMPOTENT
+from ottla.log.errors import LogError
 from ottla.log.folder import FORMAT, Folder, Mark, Step, no_step
 from ottla.log.mailbox import Mailbox
 from ottla.log.maintenance import Maintenance
 from ottla.log.options import Change, PartitionSettings, StoreOptions, Table
 from ottla.log.partition import KEY, Partition
 from ottla.log.partitions import Partitions
+from ottla.log.pipeline import Effects, Pipeline
+from ottla.log.producers import OpenTransaction, ProducerState
 from ottla.log.readers import Readers, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
 from ottla.log.segment import ActiveSegment
 from ottla.log.statecopy import StateCopy
-from ottla.log.tickets import Ticket, settled
+from ottla.log.tickets import Ticket
 from ottla.log.timestamps import Found, find_first, find_latest, search
-from ottla.log.writer import CommitFailed, Committer, Outcome, Writer
+from ottla.log.transactions import End, Marker, MarkerRefused, aborted_row, marker_batch
+from ottla.log.writer import Outcome
 from ottla.wire.codecs import Buffer
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import BatchHeader, patch
 
-_logger = logging.getLogger(__name__)
-
 Post = Callable[[Callable[[], None]], object]
-
-#: While writes are refused, look this often whether they work again.
-RETRY_MS: Final = 1000
-#: What a change costs in a journal beside key and value.
-_ENTRY_BYTES: Final = 8
 
 
 class Appended(NamedTuple):
@@ -73,30 +67,21 @@ class Store:
         self.layout = opened.layout
         self.state = opened.state
         self.producers = opened.producers
-        #: Number of the last commit that is true.
-        self.committed = opened.next_number - 1
-        #: The last time that was told.
-        self.now_ms = now_ms
         self.partitions = Partitions(self.layout, self.state, self.producers)
         self.copy = StateCopy(self.folder, self.state)
-        self._group = Group(options.large_extent_bytes)
-        self._inflight: deque[Group] = deque()
-        self._inflight_bytes = 0
         self._listeners: list[Callable[[Committed], None]] = []
         self._resets: list[Callable[[LogError], None]] = []
-        self._refusing: LogError | None = None
-        self._poisoned = False
-        self._retry_ms = 0
-        self._closed = False
         self._mailbox = None if post is None else Mailbox(post)
         send = None if self._mailbox is None else self._mailbox.send
-        #: None after a failure, while the disk takes no writes at all.
-        self._committer: Committer | None = Committer(
-            self.folder, self.layout.active, opened.next_number, options
+        self.pipeline = Pipeline(
+            self.folder,
+            self.layout,
+            opened.next_number,
+            options,
+            now_ms,
+            self._mailbox,
+            Effects(self._show, self.partitions.rollback, self._tell_reset, self._seal),
         )
-        #: The committing thread; None where commits do not wait for the disk, and in tests.
-        self._writer: Writer | None = None
-        self._start_writer()
         self._readers = Readers(send)
         self._maintenance = Maintenance(self, send)
         for segment in list(self.layout.rolled):
@@ -132,16 +117,13 @@ class Store:
     def close(self) -> None:
         """Commit what is pending, checkpoint, sync and write the clean mark; blocks. Twice is
         harmless. All tickets are done before it returns."""
-        if self._closed:
+        if self.pipeline.closed:
             return
-        self.flush()
-        self._closed = True
-        if self._writer is not None:
-            self._writer.stop()
+        self.pipeline.close()
         self._readers.stop()
         self.deliver()
         self._maintenance.close()
-        if self._refusing is None:
+        if self.refusing is None:
             # Under `os` names and files are on their way to the disk; the mark must not be first.
             for segment in self.layout.unsealed():
                 segment.env.sync(True)
@@ -151,7 +133,7 @@ class Store:
             segment.env.close()
         self.state.close()
         mark = self.folder.mark
-        if self._refusing is None and mark is not None:
+        if self.refusing is None and mark is not None:
             self.folder.write_mark(Mark(FORMAT, mark.durability, mark.boot_id, True))
         self.folder.close()
 
@@ -162,10 +144,8 @@ class Store:
 
     def tick(self, now_ms: int) -> None:
         """Time passes: call every 100 ms or so. Starts checkpoints, rolls by age, expiry."""
-        self.now_ms = now_ms
-        if self._refusing is not None and now_ms >= self._retry_ms:
-            self._retry()
-        if not self._closed:
+        self.pipeline.tick(now_ms)
+        if not self.pipeline.closed:
             self._maintenance.tick(now_ms)
 
     # ------------------------------------------------------------------------------------- state
@@ -194,13 +174,15 @@ class Store:
         """Admit one checked batch; its base offset and leader epoch are written into `batch`.
 
         `batch` must stay unchanged until its ticket is done (a copy is made if it is read-only).
-        Raises KafkaError: what idempotence judges (OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH), UNKNOWN_TOPIC_OR_PARTITION of a dropped partition,
-        KAFKA_STORAGE_ERROR while writes are refused (`refusing` says why).
+        Whether a transactional batch may open a transaction here is the caller's to know. Raises
+        KafkaError: what is judged of its producer (OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE), UNKNOWN_TOPIC_OR_PARTITION of a dropped
+        partition, KAFKA_STORAGE_ERROR while writes are refused (`refusing` says why).
         """
-        self.now_ms = now_ms
-        if self._refusing is not None or self._closed:
-            self._refuse(appends=True)
+        pipeline = self.pipeline
+        pipeline.now_ms = now_ms
+        if pipeline.shut:
+            pipeline.refuse(appends=True)
         if partition.dropped:
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "the topic is deleted")
         number = partition.number
@@ -220,88 +202,101 @@ class Store:
             patch(batch, 0, base, partition.leader_epoch)
         last = base + header.last_offset_delta
         partition.log_end_offset = last + 1
-        group = self._group
+        group = pipeline.group
         group.time_ms = now_ms
         timestamp = header.max_timestamp
         group.add(number, flags, base, last, timestamp, header.batch_length + 12, batch)
         if group.size >= self.options.max_commit_bytes:
-            self.flush()
+            pipeline.flush()
         return Appended(base, timestamp if header.log_append_time else -1, group.ticket, False)
 
     def change(self, changes: Sequence[Change]) -> Ticket:
         """Admit one atomic group of changes. Raises KafkaError KAFKA_STORAGE_ERROR while writes
         are refused, ValueError for a key over 500 bytes."""
-        if self._refusing is not None or self._closed:
-            self._refuse(appends=False)
-        group = self._group
-        group.time_ms = self.now_ms
-        size = 0
-        for _, key, value in changes:
-            if len(key) > MAX_KEY:
-                raise ValueError(f"a key of {len(key)} bytes; {MAX_KEY} are the most")
-            size += _ENTRY_BYTES + len(key) + (0 if value is None else len(value))
-        group.changes.extend(changes)
-        group.size += size
-        return group.ticket
+        return self.pipeline.change(changes)
+
+    def write_markers(
+        self, markers: Sequence[Marker], changes: Sequence[Change], now_ms: int
+    ) -> Ticket:
+        """Admit the end of transactions, one marker in each partition named, and the changes that
+        go with it, as one atomic group.
+
+        All markers are judged before anything is admitted. Raises MarkerRefused, which names the
+        marker (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, UNKNOWN_TOPIC_OR_PARTITION
+        of a dropped partition); KafkaError and ValueError as append and change do.
+        """
+        pipeline = self.pipeline
+        pipeline.now_ms = now_ms
+        if pipeline.shut:
+            pipeline.refuse(appends=True)
+        for marker in markers:
+            if marker.partition.dropped:
+                gone = KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "the topic is deleted")
+                raise MarkerRefused(marker, gone)
+            self.producers.judge_marker(marker)
+        ticket = pipeline.change(changes)
+        aborted = [row for marker in markers if (row := self._mark(marker, now_ms)) is not None]
+        pipeline.change(aborted)
+        if pipeline.group.size >= self.options.max_commit_bytes:
+            pipeline.flush()
+        return ticket
+
+    def _mark(self, marker: Marker, now_ms: int) -> Change | None:
+        """Admit one marker; the row of the transaction that it aborts."""
+        partition, producer_id, epoch, coordinator_epoch, committed, _ = marker
+        number, offset = partition.number, partition.log_end_offset
+        batch = marker_batch(marker, offset, partition.leader_epoch, now_ms)
+        end = End(committed, coordinator_epoch)
+        ended = self.producers.end_transaction(
+            number, producer_id, epoch, end, offset, partition.high_watermark, now_ms
+        )
+        partition.log_end_offset = offset + 1
+        self.pipeline.group.add(number, IDEMPOTENT, offset, offset, now_ms, len(batch), batch)
+        if committed or ended is None:
+            return None
+        first, stable = ended
+        return aborted_row(number, offset, producer_id, first, stable)
 
     def flush(self) -> None:
         """Hand what is pending to the writer: once per turn of the loop. Commits inline under
         durability `os`."""
-        if self._group.extents or self._group.changes:
-            self._submit()
+        self.pipeline.flush()
 
     def roll(self) -> None:
         """Begin a new segment with the next commit, or now if none is pending."""
-        if self._committer is None:
-            return
-        self._committer.roll_due = True
-        if not self._inflight:
-            self._group.time_ms = self.now_ms
-            self._submit()
+        self.pipeline.roll()
 
     def settled(self) -> Ticket:
         """Done when everything admitted so far is; at once when nothing is."""
-        if self._group.extents or self._group.changes:
-            return self._group.ticket
-        return self._inflight[-1].ticket if self._inflight else settled()
+        return self.pipeline.settled()
+
+    @property
+    def committed(self) -> int:
+        """Number of the last commit that is true."""
+        return self.pipeline.committed
+
+    @property
+    def now_ms(self) -> int:
+        """The last time that was told."""
+        return self.pipeline.now_ms
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of batches and changes admitted and not yet committed."""
-        return self._inflight_bytes + self._group.size
+        return self.pipeline.pending_bytes
 
     @property
     def refusing(self) -> LogError | None:
         """Why writes are refused at the moment (disk full, failed flush), or None."""
-        return self._refusing
+        return self.pipeline.refusing
 
-    def _submit(self) -> None:
-        group = self._group
-        self._group = Group(self.options.large_extent_bytes)
-        self._inflight.append(group)
-        self._inflight_bytes += group.size
-        if self._writer is not None:
-            self._writer.submit(group)
-            return
-        assert self._committer is not None, "what is refused is not submitted"
-        try:
-            outcome = self._committer.commit([group])
-        except CommitFailed as failure:
-            self._failed(failure)
-        else:
-            self._done(outcome)
-
-    def _done(self, outcome: Outcome) -> None:
-        """A commit is true: show it."""
+    def _show(self, outcome: Outcome) -> None:
+        """A commit is true."""
         number, time_ms, rows, changes, groups, rolled = outcome
-        for group in groups:
-            self._inflight.popleft()
-            self._inflight_bytes -= group.size
         layout = self.layout
         if rolled is not None:
             layout.rolled.append(rolled.old)
             layout.active = rolled.new
-        self.committed = number
         active = layout.active
         if rows or changes:
             active.index.add(number, rows)
@@ -323,88 +318,12 @@ class Store:
         if rolled is not None or self.state.dirty >= self.options.checkpoint_rows:
             self._maintenance.checkpoint()
 
-    # ---------------------------------------------------------------------------------- failures
+    def _seal(self, segment: ActiveSegment) -> None:
+        self._maintenance.seal(segment)
 
-    def _start_writer(self) -> None:
-        mailbox = self._mailbox
-        if mailbox is None or self._committer is None or self.options.durability == "os":
-            return
-
-        def done(outcome: Outcome) -> None:
-            mailbox.send(lambda: self._done(outcome))
-
-        def failed(failure: CommitFailed) -> None:
-            mailbox.send(lambda: self._failed(failure))
-
-        self._writer = Writer(self._committer, self.options, done, failed)
-
-    def _failed(self, failure: CommitFailed) -> None:
-        """Forget all that was admitted and is not true; begin anew if the disk allows."""
-        error = failure.error
-        _logger.error("%s", error)
-        groups = [*self._inflight, self._group]
-        self._inflight.clear()
-        self._inflight_bytes = 0
-        self._group = Group(self.options.large_extent_bytes)
-        self.partitions.rollback()
-        self._refusing = error
-        self._poisoned = self._poisoned or failure.poisoned
-        self._committer = None
-        self._writer = None
-        self._retry()
+    def _tell_reset(self, error: LogError) -> None:
         for fn in self._resets:
             fn(error)
-        for group in groups:
-            group.ticket.settle(error)
-
-    def _retry(self) -> None:
-        """See whether the disk takes writes again."""
-        self._retry_ms = self.now_ms + RETRY_MS
-        if self._poisoned:
-            if not self._leave_segment():
-                return
-            self._poisoned = False
-        if self._committer is None:
-            number = self.committed + 1
-            self._committer = Committer(self.folder, self.layout.active, number, self.options)
-            self._start_writer()
-        error = self._refusing
-        if isinstance(error, DiskFull):
-            # A little more than was missing, so as not to fail again at once.
-            wanted = error.needed + self.options.disk_reserve_bytes // 4
-            if self.folder.free_bytes() < wanted:
-                return
-        if error is not None:
-            _logger.warning("%s takes writes again", self.folder.path)
-        self._refusing = None
-
-    def _leave_segment(self) -> bool:
-        """Never write the active segment again: begin the next with the number of the commit that
-        failed. False when the disk does not take that either."""
-        old = self.layout.active
-        old.env.close()
-        try:
-            new = ActiveSegment.create(self.folder, self.committed + 1, self.now_ms, self.options)
-        except (lmdb.Error, OSError) as error:
-            _logger.error("%s: no new segment can be begun: %s", self.folder.segments, error)
-            old.reopen(self.options)
-            return False
-        self.layout.active = new
-        if old.last >= old.first:
-            old.reopen(self.options)
-            self.layout.rolled.append(old)
-            self._maintenance.seal(old)
-        return True
-
-    def _refuse(self, *, appends: bool) -> None:
-        """Raise while writes are refused; a change may go on when only room is missing."""
-        if self._closed:
-            raise KafkaError(Error.KAFKA_STORAGE_ERROR, "the broker is stopping")
-        if self.now_ms >= self._retry_ms:
-            self._retry()
-        if self._refusing is None or (self._committer is not None and not appends):
-            return
-        raise KafkaError(Error.KAFKA_STORAGE_ERROR, str(self._refusing))
 
     # -------------------------------------------------------------------------------- partitions
 
@@ -455,6 +374,31 @@ class Store:
         except KafkaError:
             partition.start_admitted = before
             raise
+
+    # -------------------------------------------------------------------------------- transactions
+
+    def open_transaction(
+        self, partition: Partition, producer_id: int, producer_epoch: int | None = None
+    ) -> int | None:
+        """First offset of the transaction that the producer (of this epoch) has open in what is
+        admitted of the partition; None where it has none."""
+        first = self.producers.open_transaction(partition.number, producer_id, producer_epoch)
+        return None if first < 0 else first
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """All transactions that are open in what is admitted, by the partitions' own numbers."""
+        return self.producers.open_transactions()
+
+    def aborted(
+        self, partition: Partition, start: int, end: int
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Producer ids and first offsets of the aborted transactions that touch the offsets from
+        `start` up to `end` (exclusive), committed ones, in the order of their markers."""
+        return self.partitions.aborted(partition.number).overlapping(start, end)
+
+    def producers_of(self, partition: Partition) -> list[ProducerState]:
+        """What DescribeProducers tells, as of what is committed."""
+        return self.producers.describe(partition.number, partition.high_watermark)
 
     # ----------------------------------------------------------------------------------- reading
 

@@ -118,7 +118,7 @@ def validate(
 
     Without rewriting the result is a view of `data`. Raises RefusedBatch or CorruptBatch, both
     KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE.
+    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
     """
     batch, header = _only_batch(data)
     _check_as_sent(batch, header, rules, produce_version)
@@ -217,8 +217,6 @@ def _check_header(header: BatchHeader) -> None:
         raise _invalid("control records are the broker's to write")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _invalid(f"sequence {header.base_sequence} of producer {header.producer_id}")
-    if attributes & TRANSACTIONAL:
-        raise RefusedBatch(Error.INVALID_TXN_STATE, "no transaction is open for this partition")
 
 
 def _invalid(message: str) -> RefusedBatch:

@@ -123,7 +123,7 @@ def broken(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPa
     def commit(groups: object) -> None:
         raise CommitFailed(WriteFailed("the disk is gone"), poisoned=False)
 
-    monkeypatch.setattr(harness.store._committer, "commit", commit)
+    monkeypatch.setattr(harness.store.pipeline.committer, "commit", commit)
     return monkeypatch
 
 
@@ -307,7 +307,7 @@ class TestFailedCommits:
         def commit(groups: object) -> None:
             raise CommitFailed(WriteFailed("the disk is gone"), poisoned=False)
 
-        monkeypatch.setattr(harness.store._committer, "commit", commit)
+        monkeypatch.setattr(harness.store.pipeline.committer, "commit", commit)
         answer = elsewhere.client.call(elsewhere.commit_request(5), 9)
         assert answer.topics[0].partitions[0].error_code == Error.COORDINATOR_NOT_AVAILABLE
         assert second.joined().error_code == Error.COORDINATOR_NOT_AVAILABLE
@@ -324,7 +324,7 @@ class TestFailedCommits:
         def commit(groups: object) -> None:
             raise CommitFailed(WriteFailed("the disk is gone"), poisoned=False)
 
-        monkeypatch.setattr(harness.store._committer, "commit", commit)
+        monkeypatch.setattr(harness.store.pipeline.committer, "commit", commit)
         member.client.connection.feed(member.client.frame(member.commit_request(5), 9))
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
         reader.connection.feed(reader.frame(asked, 9))

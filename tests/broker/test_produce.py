@@ -72,7 +72,7 @@ def test_a_failed_commit_is_kafka_storage_error(
     def commit(groups: object) -> None:
         raise CommitFailed(WriteFailed("the disk is gone"), poisoned=False)
 
-    monkeypatch.setattr(harness.store._committer, "commit", commit)
+    monkeypatch.setattr(harness.store.pipeline.committer, "commit", commit)
     client.send(ask("t", {0: make_batch(3), 9: make_batch()}), 9)
     answer = answers(client.receive())
     assert answer[0].error_code == Error.KAFKA_STORAGE_ERROR

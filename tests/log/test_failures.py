@@ -26,7 +26,8 @@ from tests.log.logkit import (
 from ottla.log.errors import DiskFull, LogError, WriteFailed
 from ottla.log.folder import Step, no_step
 from ottla.log.options import Change, PartitionSettings, Table
-from ottla.log.store import RETRY_MS, Store
+from ottla.log.pipeline import RETRY_MS
+from ottla.log.store import Store
 from ottla.wire.errors import Error, KafkaError
 
 
@@ -263,8 +264,8 @@ def test_failed_roll_costs_only_what_was_admitted(store: Store, disk: Disk) -> N
     put(store, a, make_batch())
     disk.failing["roll: rename"] = errno.EIO
     failed = append(store, a, make_batch())
-    assert store._committer is not None
-    store._committer.roll_due = True
+    assert store.pipeline.committer is not None
+    store.pipeline.committer.roll_due = True
     store.flush()
     assert failed.ticket.error is not None
     disk.failing.clear()

@@ -170,7 +170,7 @@ class Histories(RuleBasedStateMachine):
             self.append_one()
             self.flush()
             self.append_one()
-            self.store._committer.roll_due = True  # type: ignore[union-attr] # it is there
+            self.store.pipeline.committer.roll_due = True  # type: ignore[union-attr] # it is there
         else:
             self.append_one()
         self.failing = where
