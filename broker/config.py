@@ -88,6 +88,9 @@ class ServerConfig:
     """-1: the system's choice; so for the send buffer."""
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transactional_id_expiration_ms: int
 
     listeners: tuple[Listener, ...]
 

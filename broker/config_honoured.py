@@ -129,6 +129,15 @@ BROKER: dict[str, Honoured] = {
     "producer.id.expiration.ms": Honoured(
         "An idempotent producer's state is forgotten after this time without a batch."
     ),
+    "transaction.max.timeout.ms": Honoured("Longest transaction timeout a producer may ask for."),
+    "transaction.partition.verification.enable": Honoured(
+        "Refuse a transactional write whose partition was not added to the transaction. Without it"
+        " a client that is wrong or late can leave a transaction open that nobody ends.",
+        dynamic=True,
+    ),
+    "transactional.id.expiration.ms": Honoured(
+        "A transactional id is forgotten after this time without a transaction."
+    ),
     # Groups
     "group.initial.rebalance.delay.ms": Honoured(
         "How long an empty group waits for more members before its first rebalance.", default="0"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.coordinator import Coordinator
 from ottla.broker.limits import Unsent
+from ottla.broker.transactions import Transactions
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import KafkaError
 from ottla.wire.header import RequestHeader
@@ -90,6 +91,8 @@ class Broker:
     unsent: Unsent = field(init=False)
     #: Consumer groups; made of the rest.
     coordinator: Coordinator = field(init=False)
+    #: Transactional ids; made of the rest.
+    transactions: Transactions = field(init=False)
     #: The broker is stopping: nothing is parked for long any more, what is there is answered.
     stopping: bool = False
     #: Called when the broker begins to stop: answer what is parked.
@@ -98,6 +101,7 @@ class Broker:
     def __post_init__(self) -> None:
         self.unsent = Unsent(self.config.ottla_send_max_bytes)
         self.coordinator = Coordinator(self)
+        self.transactions = Transactions(self)
 
 
 class Context:

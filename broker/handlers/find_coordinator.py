@@ -1,10 +1,7 @@
 """FindCoordinator v0-6: which node coordinates a group or a transactional id.
 
-There is one node, so for groups the answer is this node. Transactions and share groups have no
-coordinator here yet, and the answer says so with an error that a client does not repeat: with
-COORDINATOR_NOT_AVAILABLE a Java producer's initTransactions would ask for a minute before it fails,
-and then only say that it timed out; with INVALID_REQUEST librdkafka would do the same. All of them
-take TRANSACTIONAL_ID_AUTHORIZATION_FAILED as final, at once.
+There is one node, so the answer is this node. Share groups have no coordinator here yet, and the
+answer says so with an error that a client does not repeat.
 
 v1 key types and messages; v3 flexible; v4 several keys; v5 TRANSACTION_ABORTABLE; v6 shares.
 """
@@ -20,20 +17,13 @@ from ottla.wire.api.find_coordinator import (
 from ottla.wire.errors import Error, KafkaError
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-_MISSING = {
-    TRANSACTION: (
-        Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "transactions are not served yet",
-    ),
-    SHARE: (Error.INVALID_REQUEST, "share groups are not served yet"),
-}
 
 
 def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     kind = request.key_type
-    if kind in _MISSING:
-        raise KafkaError(*_MISSING[kind])
-    if kind != GROUP:
+    if kind == SHARE:
+        raise KafkaError(Error.INVALID_REQUEST, "share groups are not served yet")
+    if kind not in (GROUP, TRANSACTION):
         raise KafkaError(Error.INVALID_REQUEST, f"coordinator type {kind} is unknown")
     node, host, port = (
         ctx.broker.node_id,

@@ -372,7 +372,18 @@ def test_this_node_coordinates_every_group(client: Client, version: int) -> None
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
-@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_this_node_coordinates_transactions(client: Client, version: int) -> None:
+    if version < 4:
+        found = client.call(FindCoordinatorRequest(key="t", key_type=1), version)
+        assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
+        return
+    request = FindCoordinatorRequest(coordinator_keys=["t", "u"], key_type=1)
+    found = client.call(request, version).coordinators
+    assert [(c.key, c.error_code, c.node_id) for c in found] == [("t", 0, 1), ("u", 0, 1)]
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+@pytest.mark.parametrize("kind", [2, 3])
 def test_nobody_coordinates_what_is_not_served(client: Client, version: int, kind: int) -> None:
     if version < 4:
         found = client.call(FindCoordinatorRequest(key="t", key_type=kind), version)

@@ -54,7 +54,11 @@ def test_every_honoured_broker_key_is_read_somewhere() -> None:
 def test_what_changes_while_running_is_what_topics_inherit_or_is_read_each_time() -> None:
     """A setting that is copied at start must not claim to be dynamic."""
     inherited = {synonym.name for key in keys("topic").values() for synonym in key.synonyms}
-    read_each_time = {"max.connections", "max.connections.per.ip"}
+    read_each_time = {
+        "max.connections",
+        "max.connections.per.ip",
+        "transaction.partition.verification.enable",
+    }
     dynamic = {name for name, honoured in BROKER.items() if honoured.dynamic}
     assert dynamic <= inherited | read_each_time
     assert all(keys("broker")[name].update != "read-only" for name in dynamic), "nor in Kafka"

@@ -207,8 +207,12 @@ def test_producer_ids_are_given_out_once(harness: Harness, client: Client) -> No
         (InitProducerIdRequest(transactional_id=None, producer_id=5), Error.INVALID_REQUEST),
         (InitProducerIdRequest(transactional_id=None, producer_epoch=5), Error.INVALID_REQUEST),
         (
-            InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000),
-            Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=0),
+            Error.INVALID_TRANSACTION_TIMEOUT,
+        ),
+        (
+            InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=900_001),
+            Error.INVALID_TRANSACTION_TIMEOUT,
         ),
     ],
 )

@@ -1,0 +1,527 @@
+"""The transaction coordinator: judges by what is admitted, answers by what is committed.
+
+    request or deadline -> transaction_states -> one row, and the markers -> (committed) -> answer
+
+A transaction's end is one atomic group of the log: a marker in each of its partitions, the offsets
+of its groups, its row. Kafka writes these one after the other and answers CONCURRENT_TRANSACTIONS
+to whoever asks in between, which costs nearly every transaction of an older client a pause; here a
+request that comes before the commit is judged by what will be true and its answer waits, so nobody
+is told to come back. The one exception is Kafka's own: InitProducerId during a transaction aborts
+it and says CONCURRENT_TRANSACTIONS, and the client comes back for its epoch.
+
+A failed commit takes everything back: the rows are read anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.coordinator import TopicCatalog
+from ottla.broker.transaction_rows import decode_row, encode_row, row_key, row_number
+from ottla.broker.transaction_states import (
+    Producer,
+    Transaction,
+    Version,
+    added,
+    check_expected,
+    check_producer,
+    ended,
+    fresh,
+    initialized,
+    may_end,
+)
+from ottla.group.timers import Timers
+from ottla.log.errors import LogError
+from ottla.log.options import Change, Table
+from ottla.log.transactions import Marker, MarkerRefused
+from ottla.wire.errors import Error, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Broker, Context, Parked
+    from ottla.broker.timers import Timer
+    from ottla.log.tickets import Ticket
+    from ottla.wire.schema import Message
+
+_logger = logging.getLogger(__name__)
+
+LOAD_PAGE: Final = 1000
+"""Rows read in one go at start. The first page is read before the broker listens, so only a broker
+with more of them ever answers COORDINATOR_LOAD_IN_PROGRESS."""
+DUE_SLICE: Final = 100
+"""Deadlines served before the loop gets its turn again."""
+REFUSED_MS: Final = 1000
+"""What could not be written (a full disk) is tried again after so long."""
+COORDINATOR_EPOCH: Final = 0
+"""In Kafka the leader epoch of the coordinator's partition. There is one node, and no other
+coordinator can have been before it."""
+
+_FAILED: Final = KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+"""What a request is told whose commit failed: clients look for the coordinator and ask again."""
+
+
+def known_as(error: Error, ctx: Context, fenced_from: int) -> Error:
+    """PRODUCER_FENCED is newer than these APIs: to clients of before `fenced_from` it is
+    INVALID_PRODUCER_EPOCH (KIP-588)."""
+    if error is Error.PRODUCER_FENCED and ctx.header.api_version < fenced_from:
+        return Error.INVALID_PRODUCER_EPOCH
+    return error
+
+
+class _Entry:
+    """One transactional id as it is admitted."""
+
+    __slots__ = ("number", "ticket", "txn")
+
+    def __init__(self, number: int, txn: Transaction, ticket: Ticket | None) -> None:
+        self.number = number
+        self.txn = txn
+        #: The commit that makes it true; None when it was read from there.
+        self.ticket = ticket
+
+
+class Transactions:
+    """All transactional ids of this node."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Reads the rows, or the first of them: the rest follows in the turns to come."""
+        self._broker = broker
+        self._store = broker.store
+        self._config = broker.config
+        self._catalog = TopicCatalog(broker.topics)
+        self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
+        self._timer: Timer | None = None
+        self._armed_ms = 0
+        self._next_number = 0
+        self._load()
+        broker.store.on_reset(self._reset)
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        ctx: Context,
+        transactional_ids: Iterable[str],
+        decide: Callable[[], Message],
+        fenced_from: int = 0,
+    ) -> Message | Parked:
+        """Answer with what `decide` gives or raises, once all it was judged by is committed.
+
+        Also an error waits: PRODUCER_FENCED because of an epoch that then was never raised would
+        end a producer for nothing. `fenced_from`: the version that knows this error (`known_as`).
+        Raises KafkaError.
+        """
+        error: KafkaError | None = None
+        response: Message | None = None
+        try:
+            response = decide()
+        except KafkaError as refused:
+            error = KafkaError(known_as(refused.error, ctx, fenced_from), refused.message)
+        if not any(map(self._unsettled, transactional_ids)):
+            if response is None:
+                assert error is not None
+                raise error
+            return response
+        ctx.park()
+
+        def settled(ticket: Ticket) -> None:
+            if ticket.error is not None:
+                ctx.fail(_FAILED)
+            elif response is None:
+                assert error is not None
+                ctx.fail(error)
+            else:
+                ctx.reply(response)
+
+        self._store.settled().then(settled)
+        return ctx
+
+    def _unsettled(self, transactional_id: str) -> bool:
+        entry = self._entries.get(transactional_id)
+        return entry is not None and entry.ticket is not None and not entry.ticket.done
+
+    def check_loaded(self) -> None:
+        """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
+        if self._after is not None:
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
+
+    # -- requests, for `answer` -------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None
+    ) -> Producer:
+        """The id and epoch of a producer that begins, or goes on after an error (KIP-360).
+
+        Raises KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS (its open transaction is being aborted: ask again).
+        """
+        txn = self._known(transactional_id)
+        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            raise KafkaError(Error.INVALID_TRANSACTION_TIMEOUT)
+        now = self.now_ms()
+        if txn is None:
+            txn = fresh(transactional_id, self._new_producer_id(), now)
+        check_expected(txn, expected)
+        if txn.ongoing:
+            self._end(txn, False, 2)
+            raise KafkaError(Error.CONCURRENT_TRANSACTIONS)
+        txn = initialized(txn, expected, timeout_ms, now, self._new_producer_id)
+        self._write(txn)
+        return Producer(txn.producer_id, txn.producer_epoch)
+
+    def add(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[int] = (),
+        groups: Iterable[str] = (),
+    ) -> None:
+        """Add partitions (the log's numbers) and groups to the transaction, which this may begin.
+
+        Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+        """
+        txn = check_producer(self._known(transactional_id), producer)
+        after = added(txn, partitions, groups, self.now_ms())
+        if after is not txn:
+            self._write(after)
+
+    def contents(
+        self, transactional_id: str, producer: Producer
+    ) -> tuple[frozenset[int], frozenset[str]]:
+        """The partitions and groups of the producer's transaction, for one who verifies. Raises
+        KafkaError as `add` does."""
+        txn = check_producer(self._known(transactional_id), producer)
+        return txn.partitions, txn.groups
+
+    def end(
+        self, transactional_id: str, producer: Producer, committed: bool, version: Version
+    ) -> Producer:
+        """Commit or abort; gives the id and epoch to go on with (version 2 raises it).
+
+        Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        INVALID_TXN_STATE.
+        """
+        known = self._known(transactional_id)
+        txn = may_end(known, producer, committed, version)
+        if txn is not None:
+            known = self._end(txn, committed, version)
+        assert known is not None
+        return Producer(known.producer_id, known.producer_epoch)
+
+    def _known(self, transactional_id: str) -> Transaction | None:
+        self.check_loaded()
+        if not transactional_id:
+            raise KafkaError(Error.INVALID_REQUEST)
+        return self.get(transactional_id)
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """As it is admitted; use it within `answer`."""
+        entry = self._entries.get(transactional_id)
+        return None if entry is None else entry.txn
+
+    def all(self) -> Collection[Transaction]:
+        """All of them, as they are admitted; use it within `answer`."""
+        return [entry.txn for entry in self._entries.values()]
+
+    # -- writes of a transaction ------------------------------------------------------------------
+
+    def produce(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partition: int,
+        api_version: int,
+    ) -> None:
+        """Whether a transactional batch may go into a partition (the log's number); to be called
+        in the same turn as Store.append. From Produce v12 on it adds the partition by itself, in
+        the commit that the batch is part of (KIP-890); before, the client must have done so.
+
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, NOT_ENOUGH_REPLICAS
+        while transactions are loaded (clients try again), KAFKA_STORAGE_ERROR,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the request names no transactional id,
+        INVALID_TXN_STATE (v11: TRANSACTION_ABORTABLE) for a partition that was not added.
+        Source: AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
+        """
+        entry = None if transactional_id is None else self._entries.get(transactional_id)
+        if (
+            entry is not None
+            and (txn := entry.txn).ongoing
+            and txn.producer_epoch == producer_epoch
+            and txn.producer_id == producer_id
+            and partition in txn.partitions
+        ):
+            return
+        if not transactional_id:
+            raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if self._after is not None:
+            raise KafkaError(Error.NOT_ENOUGH_REPLICAS, "transactions are being loaded")
+        producer = Producer(producer_id, producer_epoch)
+        implicit, abortable = api_version >= 12, api_version == 11
+        self._write_into(transactional_id, producer, (partition,), (), implicit, abortable)
+
+    def commit_offsets(
+        self, transactional_id: str, producer: Producer, group_id: str, api_version: int
+    ) -> None:
+        """Whether a TxnOffsetCommit may go into a group; from v5 on it adds the group by itself.
+
+        Raises KafkaError as `produce` does, COORDINATOR_LOAD_IN_PROGRESS (which crashed clients
+        before v2, so those are told COORDINATOR_NOT_AVAILABLE: KAFKA-7296).
+        """
+        if self._after is not None and api_version < 2:
+            raise _FAILED
+        self.check_loaded()
+        implicit, abortable = api_version >= 5, api_version == 4
+        self._write_into(transactional_id, producer, (), (group_id,), implicit, abortable)
+
+    def _write_into(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[int],
+        groups: Collection[str],
+        implicit: bool,
+        abortable: bool,
+    ) -> None:
+        if not implicit and not self._config.transaction_partition_verification_enable:
+            return
+        try:
+            txn = check_producer(self.get(transactional_id), producer)
+        except KafkaError as error:
+            if error.error is Error.PRODUCER_FENCED:
+                # What producers expect of a write; the other code is for their coordinator calls.
+                raise KafkaError(Error.INVALID_PRODUCER_EPOCH) from None
+            raise
+        if implicit:
+            after = added(txn, partitions, groups, self.now_ms())
+            if after is not txn:
+                self._write(after, Error.KAFKA_STORAGE_ERROR)
+        elif not (txn.partitions.issuperset(partitions) and txn.groups.issuperset(groups)):
+            raise KafkaError(
+                Error.TRANSACTION_ABORTABLE if abortable else Error.INVALID_TXN_STATE,
+                "Partition was not added to the transaction",
+            )
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _write(self, txn: Transaction, refused: Error = Error.COORDINATOR_NOT_AVAILABLE) -> None:
+        """Admit the row. Raises KafkaError `refused` while the log takes no writes."""
+        number = self._number_of(txn)
+        row = Change(Table.TRANSACTIONS, row_key(number), encode_row(txn))
+        try:
+            ticket = self._store.change([row])
+        except KafkaError as error:
+            raise KafkaError(refused, error.message) from None
+        self._install(number, txn, ticket)
+
+    def _number_of(self, txn: Transaction) -> int:
+        entry = self._entries.get(txn.transactional_id)
+        return self._next_number if entry is None else entry.number
+
+    def _install(self, number: int, txn: Transaction, ticket: Ticket | None) -> None:
+        self._next_number = max(self._next_number, number + 1)
+        entry = self._entries.get(txn.transactional_id)
+        if entry is None:
+            self._entries[txn.transactional_id] = _Entry(number, txn, ticket)
+        else:
+            entry.txn, entry.ticket = txn, ticket
+        self._deadlines.at(txn.transactional_id, self._deadline(txn))
+        self._arm()
+
+    def _end(self, txn: Transaction, committed: bool, version: Version) -> Transaction:
+        """Admit the end as one atomic group: markers, offsets, the row; gives what comes after.
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE while the log takes no writes,
+        COORDINATOR_LOAD_IN_PROGRESS while groups are loaded."""
+        if self._store.refusing is not None:
+            raise _FAILED
+        now = self.now_ms()
+        after, epoch = ended(txn, committed, version, now, self._new_producer_id)
+        number = self._number_of(txn)
+        row = Change(Table.TRANSACTIONS, row_key(number), encode_row(after))
+        markers = self._markers(txn, epoch, committed, version)
+        try:
+            ticket = self._write_markers(markers, [row])
+        except KafkaError as error:
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        self._install(number, after, ticket)
+        return after
+
+    def _markers(
+        self, txn: Transaction, epoch: int, committed: bool, version: Version
+    ) -> list[Marker]:
+        """One in each partition that still exists."""
+        markers = []
+        for number in sorted(txn.partitions):
+            try:
+                partition = self._store.partition(number)
+            except KeyError:
+                continue  # its topic has been deleted
+            markers.append(
+                Marker(partition, txn.producer_id, epoch, COORDINATOR_EPOCH, committed, version)
+            )
+        return markers
+
+    def _write_markers(self, markers: list[Marker], changes: Sequence[Change]) -> Ticket:
+        """A marker that its partition refuses does not hold up the others, and the transaction
+        with them, for ever."""
+        while True:
+            try:
+                return self._store.write_markers(markers, changes, self._broker.clock.wall_ms())
+            except MarkerRefused as refused:
+                markers.remove(refused.marker)
+                marker = refused.marker
+                if refused.error is Error.TRANSACTION_COORDINATOR_FENCED:
+                    markers.append(marker._replace(coordinator_epoch=self._newest(marker)))
+                elif refused.error is not Error.UNKNOWN_TOPIC_OR_PARTITION:
+                    # Somebody else writes there under this id, with a newer epoch, which can only
+                    # be without a transaction of ours: there is nothing to end.
+                    place = self._names((marker.partition.number,))
+                    _logger.warning("no marker written to %s: %s", place, refused)
+
+    def _newest(self, marker: Marker) -> int:
+        """The coordinator epoch of a marker that was written past this coordinator
+        (WriteTxnMarkers): the next one may not be older."""
+        return max(
+            producer.coordinator_epoch
+            for producer in self._store.producers_of(marker.partition)
+            if producer.producer_id == marker.producer_id
+        )
+
+    def _new_producer_id(self) -> int:
+        # The row that names it is admitted behind the block it comes from, so is true after it.
+        try:
+            return self._broker.producer_ids.take()[0]
+        except KafkaError:
+            raise _FAILED from None
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Milliseconds like the time of day at start, but never set back or forward since."""
+        return self._start_ms + int(self._broker.clock.monotonic_ms())
+
+    def _deadline(self, txn: Transaction) -> int:
+        """When it has to end, or may go."""
+        if txn.ongoing:
+            return txn.start_ms + txn.timeout_ms + 1
+        return txn.updated_ms + self._config.transactional_id_expiration_ms
+
+    def _arm(self) -> None:
+        """One timer, for the nearest deadline."""
+        deadline = self._deadlines.next()
+        if deadline is None or self._after is not None:
+            return
+        if self._timer is not None:
+            if self._armed_ms <= deadline:
+                return
+            self._timer.cancel()
+        self._armed_ms = deadline
+        delay = max(0, deadline - self.now_ms())
+        self._timer = self._broker.timers.after(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._after is not None:
+            return
+        now = self.now_ms()
+        for _ in range(DUE_SLICE):
+            transactional_id = self._deadlines.due(now)
+            if transactional_id is None:
+                break
+            try:
+                self._time_is_up(self._entries[transactional_id])
+            except KafkaError:
+                self._deadlines.at(transactional_id, now + REFUSED_MS)
+        self._arm()
+
+    def _time_is_up(self, entry: _Entry) -> None:
+        txn = entry.txn
+        if txn.ongoing:
+            places = self._names(txn.partitions)
+            self._end(txn, False, 2)
+            _logger.warning(
+                "transaction %s of producer %d, epoch %d, was open for more than its %d ms and is"
+                " aborted: %s",
+                txn.transactional_id,
+                txn.producer_id,
+                txn.producer_epoch,
+                txn.timeout_ms,
+                places,
+            )
+        else:
+            self._store.change([Change(Table.TRANSACTIONS, row_key(entry.number), None)])
+            del self._entries[txn.transactional_id]
+
+    def place(self, partition: int) -> tuple[str, int] | None:
+        """Topic and index of a partition; None where the topic has been deleted."""
+        place = self._catalog.place(partition)
+        return None if place is None else (place.topic, place.index)
+
+    def _names(self, partitions: Iterable[int]) -> str:
+        """Partitions for a log line."""
+        places = sorted(place for number in partitions if (place := self.place(number)))
+        return ", ".join(f"{topic}-{index}" for topic, index in places) or "no partitions"
+
+    # -- start and failure ------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Begin to read what is committed. Raises LogError."""
+        self._entries: dict[str, _Entry] = {}
+        self._deadlines: Timers[str] = Timers()
+        self._next_number = 0
+        self._after: bytes | None = b""
+        self._load_page()
+
+    def _load_page(self) -> None:
+        if self._after is None:
+            return
+        rows, after = self._store.page(Table.TRANSACTIONS, b"", self._after, LOAD_PAGE)
+        for key, value in rows:
+            self._install(row_number(key), decode_row(value), None)
+        self._after = after
+        if after is not None:
+            self._broker.timers.after(0, partial(self._go_on_loading, self._entries))
+        else:
+            self._arm()
+            self._look_for_hanging()
+
+    def _go_on_loading(self, entries: dict[str, _Entry]) -> None:
+        if entries is not self._entries:
+            return  # begun anew meanwhile
+        try:
+            self._load_page()
+        except LogError:
+            _logger.exception("the transactions cannot be read; trying again")
+            self._broker.timers.after(REFUSED_MS, partial(self._go_on_loading, entries))
+
+    def _reset(self, error: LogError | None) -> None:
+        """A commit failed: what was decided and not committed never was."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            self._load()
+        except LogError:
+            _logger.exception("the transactions cannot be read; trying again")
+            self._broker.timers.after(REFUSED_MS, partial(self._go_on_loading, self._entries))
+
+    def _look_for_hanging(self) -> None:
+        """Say what is open in a partition and in no row: nobody is going to end it, and readers of
+        committed records wait for it."""
+        owners = {entry.txn.producer_id: entry.txn for entry in self._entries.values()}
+        hanging: dict[int, list[int]] = {}
+        for found in self._store.open_transactions():
+            txn = owners.get(found.producer_id)
+            if txn is None or not txn.ongoing or found.partition not in txn.partitions:
+                hanging.setdefault(found.producer_id, []).append(found.partition)
+        for producer_id, partitions in hanging.items():
+            owner = owners.get(producer_id)
+            _logger.warning(
+                "transaction %s of producer %d hangs: no coordinator is going to end it; `ottla"
+                " transactions abort` does: %s",
+                "?" if owner is None else owner.transactional_id,
+                producer_id,
+                self._names(partitions),
+            )
