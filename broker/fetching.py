@@ -6,6 +6,10 @@ bounded by fetch.max.bytes and by what slow clients have left of the memory for 
 partition_max_bytes for each; the first batch of the first partition that has data is sent whole
 whatever they say, or a consumer with small limits would never get past it. Partitions are read in
 the order of the session, so what was served last time comes last.
+
+Under read_committed a read ends at the last stable offset, and its answer names the aborted
+transactions in it. A long poll for that offset is woken like any other: a marker takes an offset of
+its own, so the commit that moves the one moves the high watermark too.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from ottla.log.errors import LogError
 from ottla.log.partition import Partition
 from ottla.log.reading import Cold, Read
 from ottla.wire.api.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -265,9 +270,21 @@ class Reading:
         if isinstance(found, Read):
             if found.size:
                 data.records = found.buffers
+                if self._committed_only:
+                    self._add_aborted(data, partition, wanted.request.fetch_offset, found.end)
         elif found is not None:
             data.diverging_epoch = found
         return data
+
+    def _add_aborted(self, data: PartitionData, partition: Partition, start: int, end: int) -> None:
+        """Whose records the consumer is to leave out: every aborted transaction that touches what
+        was read, also where its first record or its marker lies outside."""
+        producer_ids, firsts = self._broker.store.aborted(partition, start, end)
+        if producer_ids:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first in zip(producer_ids, firsts, strict=True)
+            ]
 
     def _partition(self, wanted: Wanted) -> Partition:
         topics = self._broker.topics

@@ -36,6 +36,8 @@ class Read(NamedTuple):
 
     buffers: list[Buffer]
     size: int
+    #: All their offsets are below this one; 0 where there are none.
+    end: int = 0
 
 
 class Cold(NamedTuple):
@@ -82,7 +84,7 @@ def cut(view: Buffer, offset: int, end: int, room: int, min_one: bool) -> tuple[
 class _Collector:
     """What a read has gathered so far."""
 
-    __slots__ = ("buffers", "end", "extents", "min_one", "next", "offset", "room")
+    __slots__ = ("buffers", "end", "extents", "min_one", "next", "offset", "room", "upto")
 
     def __init__(self, offset: int, max_bytes: int, end: int, min_one: bool) -> None:
         self.offset = offset
@@ -93,6 +95,8 @@ class _Collector:
         self.buffers: list[Buffer] = []
         #: The offset after the last extent that was taken whole.
         self.next = offset
+        #: Behind the last extent of which anything was taken.
+        self.upto = 0
 
     def bounds(self, view: Buffer, first: int, last: int) -> tuple[int, int, bool]:
         """Which part of the extent is wanted, and whether the read goes on behind it."""
@@ -104,6 +108,7 @@ class _Collector:
         if stop > start:
             self.room -= stop - start
             self.min_one = False
+            self.upto = last + 1
         self.extents += 1
         self.next = last + 1
         return start, stop, stop == size and self.room > 0 and self.extents < MAX_EXTENTS
@@ -113,7 +118,7 @@ class _Collector:
         size = sum(map(len, buffers))
         if len(buffers) > 8 and size < SMALL_PIECE * len(buffers):
             buffers = [b"".join(buffers)]
-        return Read(buffers, size)
+        return Read(buffers, size, min(self.upto, self.end))
 
 
 def read(

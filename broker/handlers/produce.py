@@ -9,6 +9,8 @@ refused like any other that is not served: the connection is closed, as Kafka do
     8   record_errors and error_message: which records of a batch were refused, and why
     9   flexible
     10  the answer may name the new leader; a broker alone is always the leader
+    11  TRANSACTION_ABORTABLE may be answered (KIP-890)
+    12  a transactional batch adds its partition to the transaction by itself
     13  topics by id, names no more
 
 acks 1 and all mean the same where there is one replica: the answer comes when the commit that holds
@@ -22,6 +24,7 @@ from __future__ import annotations
 from ottla.broker.context import Api, CloseConnection, Context, Parked
 from ottla.broker.dispatch import as_kafka_error
 from ottla.broker.metadata import Topic
+from ottla.log.partition import Partition
 from ottla.log.tickets import Ticket
 from ottla.log.validate import RefusedBatch, validate
 from ottla.wire.api.produce import (
@@ -34,13 +37,21 @@ from ottla.wire.api.produce import (
     TopicProduceResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.records import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader
 
 ALL_REPLICAS = -1
 NO_ACKS = 0
+_ADDS_PARTITIONS = 12
 _BY_ID = 13
+
+# Where a batch's header has its format, its flags, its producer's id and epoch.
+_MAGIC_AT = 16
+_FLAGS_AT = 22
+_PRODUCER = slice(43, 53)
 
 
 def handle(ctx: Context, request: ProduceRequest) -> ProduceResponse | Parked:
+    _check_transactional(request)
     production = _Production(ctx, request)
     responses = []
     for data in request.topic_data:
@@ -55,6 +66,32 @@ def handle(ctx: Context, request: ProduceRequest) -> ProduceResponse | Parked:
             )
         )
     return production.answer(ProduceResponse(responses=responses))
+
+
+def _check_transactional(request: ProduceRequest) -> None:
+    """What makes the whole request wrong before anything of it is looked at.
+
+    Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches that name no
+    transactional id, INVALID_PRODUCER_ID_MAPPING for those of more than one producer. Source:
+    KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
+    """
+    named = request.transactional_id is not None
+    producers: set[bytes] = set()
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            data = partition.records
+            if data is None or len(data) < HEADER_SIZE or not data[_FLAGS_AT] & TRANSACTIONAL:
+                continue
+            if data[_MAGIC_AT] != MAGIC:
+                continue
+            if not named:
+                raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            producers.add(bytes(data[_PRODUCER]))
+    if len(producers) > 1:
+        raise KafkaError(
+            Error.INVALID_PRODUCER_ID_MAPPING,
+            "Transactional records contained more than one producer ID",
+        )
 
 
 def _find(ctx: Context, data: TopicProduceData) -> tuple[Topic | None, Error]:
@@ -72,11 +109,21 @@ def _last_of_each(partitions: list[PartitionProduceData]) -> list[PartitionProdu
 class _Production:
     """The batches of one request, until all of them are committed."""
 
-    __slots__ = ("_acks", "_admitted", "_ctx", "_failed", "_now_ms", "_response", "_version")
+    __slots__ = (
+        "_acks",
+        "_admitted",
+        "_ctx",
+        "_failed",
+        "_now_ms",
+        "_response",
+        "_transactional_id",
+        "_version",
+    )
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
         self._acks = request.acks
+        self._transactional_id = request.transactional_id
         self._version = ctx.header.api_version
         self._now_ms = ctx.now_ms
         self._failed: KafkaError | None = None
@@ -96,6 +143,8 @@ class _Production:
             self._check(topic)
             batch, header = validate(data.records, topic.rules, self._now_ms, self._version)
             partition = broker.store.partition(topic.partitions[data.index])
+            if header.attributes & TRANSACTIONAL:
+                self._enter(partition, header)
             appended = broker.store.append(partition, batch, header, self._now_ms)
         except Exception as error:
             return self._refused(data.index, as_kafka_error(self._ctx, error))
@@ -107,6 +156,26 @@ class _Production:
         )
         self._admitted.append((appended.ticket, answer))
         return answer
+
+    def _enter(self, partition: Partition, header: BatchHeader) -> None:
+        """Whether the partition belongs to the producer's transaction; asked once, by the first
+        batch of a transaction in a partition."""
+        if not header.has_producer:
+            return
+        broker = self._ctx.broker
+        producer_id, epoch, version = header.producer_id, header.producer_epoch, self._version
+        if broker.store.open_transaction(partition, producer_id, epoch) is not None:
+            return
+        broker.transactions.produce(
+            self._transactional_id, producer_id, epoch, partition.number, version
+        )
+        # Sequences begin anew with each transaction there, so one that does not lacks its start.
+        new = not broker.store.producers.knows(partition.number, producer_id)
+        if new and header.base_sequence and version >= _ADDS_PARTITIONS:
+            raise KafkaError(
+                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins with sequence {header.base_sequence}",
+            )
 
     def _check(self, topic: Topic) -> None:
         if self._acks != 1:

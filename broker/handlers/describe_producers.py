@@ -1,0 +1,78 @@
+"""DescribeProducers v0: who writes to a partition with a producer id, and since which offset each
+has a transaction open there (KIP-664). It is how a hanging transaction is found.
+
+What is told is committed: a transaction whose marker waits for its flush is still open.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import Api, Context
+from ottla.broker.metadata import check_name
+from ottla.broker.partitions import find
+from ottla.wire.api.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ottla.wire.errors import KafkaError
+
+
+def handle(ctx: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(ctx, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(ctx: Context, name: str, index: int) -> PartitionResponse:
+    answer = PartitionResponse(partition_index=index)
+    try:
+        check_name(name)
+        partition = find(ctx.broker, name, index)
+    except KafkaError as error:
+        answer.error_code, answer.error_message = error.error, error.message
+        return answer
+    answer.active_producers = [
+        ProducerState(
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=state.current_txn_start_offset,
+        )
+        for state in ctx.broker.store.producers_of(partition)
+    ]
+    return answer
+
+
+def on_error(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(
+                        partition_index=index, error_code=error.error, error_message=error.message
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(
+    request=DescribeProducersRequest,
+    response=DescribeProducersResponse,
+    handle=handle,
+    on_error=on_error,
+)
