@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordinator import TopicCatalog
-from ottla.broker.transaction_rows import decode_row, encode_row, row_key, row_number
 from ottla.broker.transaction_states import (
     Producer,
     Transaction,
@@ -33,27 +31,18 @@ from ottla.broker.transaction_states import (
     initialized,
     may_end,
 )
-from ottla.group.timers import Timers
-from ottla.log.errors import LogError
-from ottla.log.options import Change, Table
+from ottla.broker.transaction_table import TransactionTable
+from ottla.log.options import Change
 from ottla.log.transactions import Marker, MarkerRefused
 from ottla.wire.errors import Error, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Broker, Context, Parked
-    from ottla.broker.timers import Timer
     from ottla.log.tickets import Ticket
     from ottla.wire.schema import Message
 
 _logger = logging.getLogger(__name__)
 
-LOAD_PAGE: Final = 1000
-"""Rows read in one go at start. The first page is read before the broker listens, so only a broker
-with more of them ever answers COORDINATOR_LOAD_IN_PROGRESS."""
-DUE_SLICE: Final = 100
-"""Deadlines served before the loop gets its turn again."""
-REFUSED_MS: Final = 1000
-"""What could not be written (a full disk) is tried again after so long."""
 COORDINATOR_EPOCH: Final = 0
 """In Kafka the leader epoch of the coordinator's partition. There is one node, and no other
 coordinator can have been before it."""
@@ -70,18 +59,6 @@ def known_as(error: Error, ctx: Context, fenced_from: int) -> Error:
     return error
 
 
-class _Entry:
-    """One transactional id as it is admitted."""
-
-    __slots__ = ("number", "ticket", "txn")
-
-    def __init__(self, number: int, txn: Transaction, ticket: Ticket | None) -> None:
-        self.number = number
-        self.txn = txn
-        #: The commit that makes it true; None when it was read from there.
-        self.ticket = ticket
-
-
 class Transactions:
     """All transactional ids of this node."""
 
@@ -91,12 +68,11 @@ class Transactions:
         self._store = broker.store
         self._config = broker.config
         self._catalog = TopicCatalog(broker.topics)
-        self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
-        self._timer: Timer | None = None
-        self._armed_ms = 0
-        self._next_number = 0
-        self._load()
-        broker.store.on_reset(self._reset)
+        self._table = TransactionTable(
+            broker, time_is_up=self._time_is_up, loaded=self._look_for_hanging
+        )
+        self._table.load()
+        broker.store.on_reset(self._table.reset)
 
     # -- answering --------------------------------------------------------------------------------
 
@@ -119,7 +95,7 @@ class Transactions:
             response = decide()
         except KafkaError as refused:
             error = KafkaError(known_as(refused.error, ctx, fenced_from), refused.message)
-        if not any(map(self._unsettled, transactional_ids)):
+        if all(map(self._table.settled, transactional_ids)):
             if response is None:
                 assert error is not None
                 raise error
@@ -138,13 +114,9 @@ class Transactions:
         self._store.settled().then(settled)
         return ctx
 
-    def _unsettled(self, transactional_id: str) -> bool:
-        entry = self._entries.get(transactional_id)
-        return entry is not None and entry.ticket is not None and not entry.ticket.done
-
     def check_loaded(self) -> None:
         """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
-        if self._after is not None:
+        if self._table.loading:
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
 
     # -- requests, for `answer` -------------------------------------------------------------------
@@ -160,7 +132,7 @@ class Transactions:
         txn = self._known(transactional_id)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise KafkaError(Error.INVALID_TRANSACTION_TIMEOUT)
-        now = self.now_ms()
+        now = self._table.now_ms()
         if txn is None:
             txn = fresh(transactional_id, self._new_producer_id(), now)
         check_expected(txn, expected)
@@ -183,7 +155,7 @@ class Transactions:
         Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
         """
         txn = check_producer(self._known(transactional_id), producer)
-        after = added(txn, partitions, groups, self.now_ms())
+        after = added(txn, partitions, groups, self._table.now_ms())
         if after is not txn:
             self._write(after)
 
@@ -218,12 +190,11 @@ class Transactions:
 
     def get(self, transactional_id: str) -> Transaction | None:
         """As it is admitted; use it within `answer`."""
-        entry = self._entries.get(transactional_id)
-        return None if entry is None else entry.txn
+        return self._table.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
         """All of them, as they are admitted; use it within `answer`."""
-        return [entry.txn for entry in self._entries.values()]
+        return list(self._table)
 
     # -- writes of a transaction ------------------------------------------------------------------
 
@@ -245,18 +216,18 @@ class Transactions:
         INVALID_TXN_STATE (v11: TRANSACTION_ABORTABLE) for a partition that was not added.
         Source: AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
         """
-        entry = None if transactional_id is None else self._entries.get(transactional_id)
+        txn = None if transactional_id is None else self._table.get(transactional_id)
         if (
-            entry is not None
-            and (txn := entry.txn).ongoing
+            txn is not None
+            and txn.ongoing
             and txn.producer_epoch == producer_epoch
             and txn.producer_id == producer_id
             and partition in txn.partitions
         ):
             return
-        if not transactional_id:
+        if transactional_id is None:
             raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if self._after is not None:
+        if self._table.loading:
             raise KafkaError(Error.NOT_ENOUGH_REPLICAS, "transactions are being loaded")
         producer = Producer(producer_id, producer_epoch)
         implicit, abortable = api_version >= 12, api_version == 11
@@ -270,7 +241,7 @@ class Transactions:
         Raises KafkaError as `produce` does, COORDINATOR_LOAD_IN_PROGRESS (which crashed clients
         before v2, so those are told COORDINATOR_NOT_AVAILABLE: KAFKA-7296).
         """
-        if self._after is not None and api_version < 2:
+        if self._table.loading and api_version < 2:
             raise _FAILED
         self.check_loaded()
         implicit, abortable = api_version >= 5, api_version == 4
@@ -287,6 +258,8 @@ class Transactions:
     ) -> None:
         if not implicit and not self._config.transaction_partition_verification_enable:
             return
+        if not transactional_id:
+            raise KafkaError(Error.INVALID_REQUEST)
         try:
             txn = check_producer(self.get(transactional_id), producer)
         except KafkaError as error:
@@ -295,7 +268,7 @@ class Transactions:
                 raise KafkaError(Error.INVALID_PRODUCER_EPOCH) from None
             raise
         if implicit:
-            after = added(txn, partitions, groups, self.now_ms())
+            after = added(txn, partitions, groups, self._table.now_ms())
             if after is not txn:
                 self._write(after, Error.KAFKA_STORAGE_ERROR)
         elif not (txn.partitions.issuperset(partitions) and txn.groups.issuperset(groups)):
@@ -308,27 +281,10 @@ class Transactions:
 
     def _write(self, txn: Transaction, refused: Error = Error.COORDINATOR_NOT_AVAILABLE) -> None:
         """Admit the row. Raises KafkaError `refused` while the log takes no writes."""
-        number = self._number_of(txn)
-        row = Change(Table.TRANSACTIONS, row_key(number), encode_row(txn))
         try:
-            ticket = self._store.change([row])
+            self._table.write(txn)
         except KafkaError as error:
             raise KafkaError(refused, error.message) from None
-        self._install(number, txn, ticket)
-
-    def _number_of(self, txn: Transaction) -> int:
-        entry = self._entries.get(txn.transactional_id)
-        return self._next_number if entry is None else entry.number
-
-    def _install(self, number: int, txn: Transaction, ticket: Ticket | None) -> None:
-        self._next_number = max(self._next_number, number + 1)
-        entry = self._entries.get(txn.transactional_id)
-        if entry is None:
-            self._entries[txn.transactional_id] = _Entry(number, txn, ticket)
-        else:
-            entry.txn, entry.ticket = txn, ticket
-        self._deadlines.at(txn.transactional_id, self._deadline(txn))
-        self._arm()
 
     def _end(self, txn: Transaction, committed: bool, version: Version) -> Transaction:
         """Admit the end as one atomic group: markers, offsets, the row; gives what comes after.
@@ -336,16 +292,14 @@ class Transactions:
         COORDINATOR_LOAD_IN_PROGRESS while groups are loaded."""
         if self._store.refusing is not None:
             raise _FAILED
-        now = self.now_ms()
+        now = self._table.now_ms()
         after, epoch = ended(txn, committed, version, now, self._new_producer_id)
-        number = self._number_of(txn)
-        row = Change(Table.TRANSACTIONS, row_key(number), encode_row(after))
         markers = self._markers(txn, epoch, committed, version)
         try:
-            ticket = self._write_markers(markers, [row])
+            ticket = self._write_markers(markers, [self._table.row(after)])
         except KafkaError as error:
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
-        self._install(number, after, ticket)
+        self._table.install(after, ticket)
         return after
 
     def _markers(
@@ -373,21 +327,28 @@ class Transactions:
                 markers.remove(refused.marker)
                 marker = refused.marker
                 if refused.error is Error.TRANSACTION_COORDINATOR_FENCED:
-                    markers.append(marker._replace(coordinator_epoch=self._newest(marker)))
+                    markers.append(self._renewed(marker))
                 elif refused.error is not Error.UNKNOWN_TOPIC_OR_PARTITION:
                     # Somebody else writes there under this id, with a newer epoch, which can only
                     # be without a transaction of ours: there is nothing to end.
                     place = self._names((marker.partition.number,))
                     _logger.warning("no marker written to %s: %s", place, refused)
 
-    def _newest(self, marker: Marker) -> int:
-        """The coordinator epoch of a marker that was written past this coordinator
-        (WriteTxnMarkers): the next one may not be older."""
-        return max(
-            producer.coordinator_epoch
-            for producer in self._store.producers_of(marker.partition)
-            if producer.producer_id == marker.producer_id
+    def _renewed(self, marker: Marker) -> Marker:
+        """With the coordinator epoch of the marker that was written past this coordinator
+        (WriteTxnMarkers): the next one may not be older. Raises KafkaError
+        COORDINATOR_NOT_AVAILABLE while that is not committed."""
+        newest = max(
+            (
+                producer.coordinator_epoch
+                for producer in self._store.producers_of(marker.partition)
+                if producer.producer_id == marker.producer_id
+            ),
+            default=COORDINATOR_EPOCH,
         )
+        if newest <= marker.coordinator_epoch:
+            raise _FAILED
+        return marker._replace(coordinator_epoch=newest)
 
     def _new_producer_id(self) -> int:
         # The row that names it is admitted behind the block it comes from, so is true after it.
@@ -396,48 +357,13 @@ class Transactions:
         except KafkaError:
             raise _FAILED from None
 
-    # -- time -------------------------------------------------------------------------------------
+    # -- by itself --------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Milliseconds like the time of day at start, but never set back or forward since."""
-        return self._start_ms + int(self._broker.clock.monotonic_ms())
+        """The time by which transactions are judged."""
+        return self._table.now_ms()
 
-    def _deadline(self, txn: Transaction) -> int:
-        """When it has to end, or may go."""
-        if txn.ongoing:
-            return txn.start_ms + txn.timeout_ms + 1
-        return txn.updated_ms + self._config.transactional_id_expiration_ms
-
-    def _arm(self) -> None:
-        """One timer, for the nearest deadline."""
-        deadline = self._deadlines.next()
-        if deadline is None or self._after is not None:
-            return
-        if self._timer is not None:
-            if self._armed_ms <= deadline:
-                return
-            self._timer.cancel()
-        self._armed_ms = deadline
-        delay = max(0, deadline - self.now_ms())
-        self._timer = self._broker.timers.after(delay, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._after is not None:
-            return
-        now = self.now_ms()
-        for _ in range(DUE_SLICE):
-            transactional_id = self._deadlines.due(now)
-            if transactional_id is None:
-                break
-            try:
-                self._time_is_up(self._entries[transactional_id])
-            except KafkaError:
-                self._deadlines.at(transactional_id, now + REFUSED_MS)
-        self._arm()
-
-    def _time_is_up(self, entry: _Entry) -> None:
-        txn = entry.txn
+    def _time_is_up(self, txn: Transaction) -> None:
         if txn.ongoing:
             places = self._names(txn.partitions)
             self._end(txn, False, 2)
@@ -451,8 +377,7 @@ class Transactions:
                 places,
             )
         else:
-            self._store.change([Change(Table.TRANSACTIONS, row_key(entry.number), None)])
-            del self._entries[txn.transactional_id]
+            self._table.forget(txn)
 
     def place(self, partition: int) -> tuple[str, int] | None:
         """Topic and index of a partition; None where the topic has been deleted."""
@@ -464,53 +389,10 @@ class Transactions:
         places = sorted(place for number in partitions if (place := self.place(number)))
         return ", ".join(f"{topic}-{index}" for topic, index in places) or "no partitions"
 
-    # -- start and failure ------------------------------------------------------------------------
-
-    def _load(self) -> None:
-        """Begin to read what is committed. Raises LogError."""
-        self._entries: dict[str, _Entry] = {}
-        self._deadlines: Timers[str] = Timers()
-        self._next_number = 0
-        self._after: bytes | None = b""
-        self._load_page()
-
-    def _load_page(self) -> None:
-        if self._after is None:
-            return
-        rows, after = self._store.page(Table.TRANSACTIONS, b"", self._after, LOAD_PAGE)
-        for key, value in rows:
-            self._install(row_number(key), decode_row(value), None)
-        self._after = after
-        if after is not None:
-            self._broker.timers.after(0, partial(self._go_on_loading, self._entries))
-        else:
-            self._arm()
-            self._look_for_hanging()
-
-    def _go_on_loading(self, entries: dict[str, _Entry]) -> None:
-        if entries is not self._entries:
-            return  # begun anew meanwhile
-        try:
-            self._load_page()
-        except LogError:
-            _logger.exception("the transactions cannot be read; trying again")
-            self._broker.timers.after(REFUSED_MS, partial(self._go_on_loading, entries))
-
-    def _reset(self, error: LogError | None) -> None:
-        """A commit failed: what was decided and not committed never was."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        try:
-            self._load()
-        except LogError:
-            _logger.exception("the transactions cannot be read; trying again")
-            self._broker.timers.after(REFUSED_MS, partial(self._go_on_loading, self._entries))
-
     def _look_for_hanging(self) -> None:
         """Say what is open in a partition and in no row: nobody is going to end it, and readers of
         committed records wait for it."""
-        owners = {entry.txn.producer_id: entry.txn for entry in self._entries.values()}
+        owners = {txn.producer_id: txn for txn in self._table}
         hanging: dict[int, list[int]] = {}
         for found in self._store.open_transactions():
             txn = owners.get(found.producer_id)
