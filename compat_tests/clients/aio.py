@@ -75,7 +75,9 @@ class _Producer(Producer):
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=bootstrap,
             acks="all" if options.acks == "all" else int(options.acks),
-            enable_idempotence=options.idempotent,
+            enable_idempotence=options.idempotent or options.transactional_id is not None,
+            transactional_id=options.transactional_id,
+            transaction_timeout_ms=options.transaction_timeout_ms,
             compression_type=None if options.compression == "none" else options.compression,
             linger_ms=options.linger_ms,
             max_batch_size=options.batch_bytes,
@@ -83,8 +85,21 @@ class _Producer(Producer):
             # it also bounds how long a record may wait for its delivery
             request_timeout_ms=options.delivery_timeout_ms,
         )
-        await producer.start()
+        await producer.start()  # which initialises transactions too
         return producer
+
+    def begin(self) -> None:
+        run(self.producer.begin_transaction())
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str) -> None:
+        named = {_tp(partition): offset for partition, offset in offsets.items()}
+        run(self.producer.send_offsets_to_transaction(named, group))
+
+    def commit(self) -> None:
+        run(self.producer.commit_transaction())
+
+    def abort(self) -> None:
+        run(self.producer.abort_transaction())
 
     def send(self, message: Message) -> Pending:
         # Wait until it has its place in a batch: two that wait for room may overtake each other.

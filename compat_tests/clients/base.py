@@ -86,6 +86,8 @@ class ProducerOptions:
     batch_bytes: int = 16384
     max_request_bytes: int = 1_000_000
     delivery_timeout_ms: int = 30_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,8 @@ class Pending(abc.ABC):
 
 
 class Producer(_Closing):
+    """With a transactional id it is initialised when it is made: earlier instances are fenced."""
+
     @abc.abstractmethod
     def __init__(self, bootstrap: str, options: ProducerOptions) -> None: ...
 
@@ -137,6 +141,28 @@ class Producer(_Closing):
         pending = [self.send(message) for message in messages]
         self.flush()
         return [one.result() for one in pending]
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction. Raises Failed."""
+
+    @abc.abstractmethod
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str) -> None:
+        """Commit for the group with the transaction, as nobody's member. Raises Failed."""
+
+    @abc.abstractmethod
+    def commit(self) -> None:
+        """Wait for what was sent, and commit. Raises Failed."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Raises Failed."""
+
+    def transaction(self, messages: Iterable[Message], *, commit: bool = True) -> None:
+        """One whole transaction, committed or aborted. Raises Failed."""
+        self.begin()
+        self.send_all(messages)
+        self.commit() if commit else self.abort()
 
 
 class Consumer(_Closing):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -83,11 +83,18 @@ class _Pending(Pending):
 
 class _Producer(Producer):
     def __init__(self, bootstrap: str, options: ProducerOptions) -> None:
+        self.bootstrap = bootstrap
+        transactional: dict[str, object] = {}
+        if options.transactional_id is not None:
+            transactional = {
+                "transactional.id": options.transactional_id,
+                "transaction.timeout.ms": options.transaction_timeout_ms,
+            }
         self.producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "acks": options.acks,
-                "enable.idempotence": options.idempotent,
+                "enable.idempotence": options.idempotent or bool(transactional),
                 "compression.type": options.compression,
                 "linger.ms": options.linger_ms,
                 "batch.size": options.batch_bytes,
@@ -96,8 +103,47 @@ class _Producer(Producer):
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": quiet,
                 "log_level": 0,
+                **transactional,
             }
         )
+        if transactional:
+            self._do(self.producer.init_transactions)
+
+    def _do(self, step: Callable[..., None], *arguments: Any) -> None:
+        """A step of a transaction; what may be tried again is."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                step(*arguments, max(1.0, deadline - time.monotonic()))
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise failed(error.args[0]) from error
+
+    def begin(self) -> None:
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as error:
+            raise failed(error.args[0]) from error
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str) -> None:
+        # only a consumer tells a group's metadata, and it says that it is no member
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": group, "error_cb": quiet}
+        )
+        parts = [RdPartition(*partition, offset) for partition, offset in offsets.items()]
+        try:
+            self._do(
+                self.producer.send_offsets_to_transaction, parts, consumer.consumer_group_metadata()
+            )
+        finally:
+            consumer.close()
+
+    def commit(self) -> None:
+        self._do(self.producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._do(self.producer.abort_transaction)
 
     def send(self, message: Message) -> Pending:
         pending = _Pending(self.producer)
@@ -122,7 +168,11 @@ class _Producer(Producer):
         self.producer.flush(SECONDS)
 
     def close(self) -> None:
-        self.producer.flush(10)
+        try:
+            self.producer.flush(10)
+        except KafkaException as error:
+            if not error.args[0].fatal():  # has been told before: it was fenced
+                raise
 
 
 class _Consumer(Consumer):

@@ -161,20 +161,42 @@ class _Pending(Pending):
 
 class _Producer(Producer):
     def __init__(self, bootstrap: str, options: ProducerOptions) -> None:
+        transactional: dict[str, object] = {}
+        if options.transactional_id is not None:
+            transactional = {
+                "transactional.id": options.transactional_id,
+                "transaction.timeout.ms": options.transaction_timeout_ms,
+            }
         self.handle = Handle(
             "producer",
             {
                 "bootstrap.servers": bootstrap,
                 "acks": options.acks,
-                "enable.idempotence": str(options.idempotent).lower(),
+                "enable.idempotence": str(options.idempotent or bool(transactional)).lower(),
                 "compression.type": options.compression,
                 "linger.ms": options.linger_ms,
                 "batch.size": options.batch_bytes,
                 "max.request.size": options.max_request_bytes,
                 "delivery.timeout.ms": options.delivery_timeout_ms,
                 "request.timeout.ms": min(10_000, options.delivery_timeout_ms),
+                **transactional,
             },
         )
+        if transactional:
+            self.handle.call("init_transactions")
+
+    def begin(self) -> None:
+        self.handle.call("begin")
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str) -> None:
+        named = [{**p._asdict(), "offset": offset} for p, offset in offsets.items()]
+        self.handle.call("send_offsets", partitions=named, group=group)
+
+    def commit(self) -> None:
+        self.handle.call("commit")
+
+    def abort(self) -> None:
+        self.handle.call("abort")
 
     def send(self, message: Message) -> Pending:
         return _Pending(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import kafka
 import kafka.errors
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.admin._partitions import OffsetSpec
+from kafka.structs import OffsetAndMetadata
 
 from compat_tests.clients.base import (
     Ack,
@@ -64,7 +65,9 @@ class _Producer(Producer):
             bootstrap_servers=bootstrap,
             reconnect_backoff_max_ms=RECONNECT_MS,
             acks=-1 if options.acks == "all" else int(options.acks),
-            enable_idempotence=options.idempotent,
+            enable_idempotence=options.idempotent or options.transactional_id is not None,
+            transactional_id=options.transactional_id,
+            transaction_timeout_ms=options.transaction_timeout_ms,
             compression_type=None if options.compression == "none" else options.compression,
             linger_ms=options.linger_ms,
             batch_size=options.batch_bytes,
@@ -72,6 +75,28 @@ class _Producer(Producer):
             delivery_timeout_ms=options.delivery_timeout_ms,
             request_timeout_ms=min(10_000, options.delivery_timeout_ms),
         )
+        if options.transactional_id is not None:
+            self._do(self.producer.init_transactions)
+
+    @staticmethod
+    def _do(step: Callable[..., None], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except kafka.errors.KafkaError as error:
+            raise failed(error) from error
+
+    def begin(self) -> None:
+        self._do(self.producer.begin_transaction)
+
+    def send_offsets(self, offsets: Mapping[Partition, int], group: str) -> None:
+        named = {_tp(p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
+        self._do(self.producer.send_offsets_to_transaction, named, group)
+
+    def commit(self) -> None:
+        self._do(self.producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._do(self.producer.abort_transaction)
 
     def send(self, message: Message) -> Pending:
         try:

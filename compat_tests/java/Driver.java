@@ -28,8 +28,10 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -165,10 +167,23 @@ public class Driver {
                     return null;
                 }
                 case "flush" -> producer.flush();
+                case "init_transactions" -> producer.initTransactions();
+                case "begin" -> producer.beginTransaction();
+                case "send_offsets" -> sendOffsets(request);
+                case "commit" -> producer.commitTransaction();
+                case "abort" -> producer.abortTransaction();
                 case "close" -> producer.close(Duration.ofSeconds(10));
                 default -> throw new IllegalArgumentException(op);
             }
             return true;
+        }
+
+        void sendOffsets(JsonNode request) {
+            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+            for (JsonNode node : request.get("partitions")) {
+                offsets.put(partition(node), new OffsetAndMetadata(node.get("offset").asLong()));
+            }
+            producer.sendOffsetsToTransaction(offsets, new ConsumerGroupMetadata(request.get("group").asText()));
         }
 
         void send(long id, JsonNode r) throws Exception {

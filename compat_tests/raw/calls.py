@@ -212,6 +212,7 @@ def list_offset(
     answer = wire.call(
         "ListOffsets",
         version,
+        replica_id=-1,  # a consumer: to a replica the isolation level says nothing
         isolation_level=isolation_level,
         topics=[{"name": topic, "partitions": [part]}],
     )

@@ -260,6 +260,7 @@ class Script:
             "ListOffsets",
             version,
             f"{self._isolation(isolation)} {timestamp}",
+            replica_id=-1,
             isolation_level=isolation,
             topics=[{"name": self.topic, "partitions": [part]}],
         )
