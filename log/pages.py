@@ -156,6 +156,36 @@ def walk(file: memoryview, meta: Meta) -> Iterator[Value]:
         raise BadPages(f"{count} values where {meta.entries} are counted")
 
 
+def find(file: memoryview, meta: Meta, key: bytes) -> Value | None:
+    """The value of `key` in the tree that `meta` commits. Looks at one page a level, which may
+    have been written anew meanwhile: see log/outside.py. Raises BadPages."""
+    check_size(file, meta)
+    page = meta.root
+    for _ in range(_MAX_DEPTH):
+        if page == _NO_PAGE:
+            return None
+        if not 2 <= page <= meta.last_page:
+            raise BadPages(f"page {page} cannot be part of the tree")
+        base = page * meta.page_size
+        number, _, flags, lower, _ = _PAGE.unpack_from(file, base)
+        if number != page or not _PAGE_HEADER <= lower <= meta.page_size or lower & 1:
+            raise BadPages(f"page {page} is damaged")
+        if flags & 0xFF == _LEAF:
+            for pointer in _pointers(file, base, lower):
+                value = _value(file, meta, base, pointer)
+                if value.key == key:
+                    return value
+            return None
+        if flags & 0xFF != _BRANCH:
+            raise BadPages(f"page {page} has flags {flags:#x} within the tree")
+        page = _NO_PAGE
+        for child, low in _children(file, meta, base, lower, b""):
+            if low > key:
+                break
+            page = child
+    raise BadPages("a tree deeper than LMDB makes them")
+
+
 def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int, bytes]]:
     """Page number, lower bound and least possible key of each leaf, from left to right."""
     stack: list[Iterator[tuple[int, bytes]]] = [iter([(meta.root, b"")])]

@@ -7,6 +7,7 @@ from pathlib import Path
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "spark" / "source"
 PACKAGES = ("wire", "broker", "group", "log", "spark")
 
 
@@ -17,7 +18,14 @@ def test_the_wheel_holds_every_file_of_every_package(tmp_path: Path) -> None:
         f"ottla/{file.relative_to(ROOT).as_posix()}"
         for package in PACKAGES
         for file in (ROOT / package).rglob("*")
+        if file.is_file() and file.suffix != ".pyc" and not file.is_relative_to(SOURCE)
+    }
+    # Spark finds its data sources by the names of top-level modules.
+    expected |= {
+        file.relative_to(SOURCE).as_posix()
+        for file in (SOURCE / "pyspark_ottla").rglob("*")
         if file.is_file() and file.suffix != ".pyc"
     }
+    assert "pyspark_ottla/__init__.py" in packed
     assert packed == expected
     assert {f"ottla/{p}/__init__.py" for p in ("wire", "broker", "group", "log")} <= packed
