@@ -148,6 +148,9 @@ class Reading:
         def done(found: Read | Exception) -> None:
             if self._ctx.over:
                 return
+            if self._committed_only and wanted.request.fetch_offset < partition.log_start_offset:
+                # The log start passed it meanwhile, and so what was aborted there may be forgotten.
+                found = KafkaError(Error.OFFSET_OUT_OF_RANGE)
             if isinstance(found, Read):
                 self._size += found.size
                 self._found.append((wanted, partition, found))

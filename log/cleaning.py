@@ -8,8 +8,12 @@ Kafka's rules (`Cleaner.buildOffsetMap`, `shouldRetainRecord`, `checkBatchRetent
   the time of the compaction that found it first, and delete.retention.ms.
 - A batch that loses all its records goes, unless it ends at `end` (so that the log still ends
   where it did) or is the last of a producer (so that its sequence can still be told).
-- Of what cannot be judged nothing goes: transactional and control batches, and batches that cannot
-  be opened (their producer's doing).
+- All records of an aborted transaction go; those of a committed one are like any others.
+- A transaction's marker stays as long as one of its batches does, and from then until its own
+  delete horizon (as if it were a tombstone); a marker that is all the log knows of a producer's
+  epoch stays without its record.
+- Nothing is looked at behind the first offset of a transaction that is open, and of batches that
+  cannot be opened (their producer's doing) nothing goes.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from hashlib import blake2b
 from itertools import compress
 from typing import Final, NamedTuple
 
-from ottla.log.commit import Extent
+from ottla.log.commit import IDEMPOTENT, Extent
+from ottla.log.outcomes import Outcomes
 from ottla.log.readers import bring_in
 from ottla.log.segment import SealedSegment
+from ottla.log.transactions import Aborted
 from ottla.wire.codecs import Buffer
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import BatchHeader, open_records, record_heads, walk
@@ -69,10 +75,12 @@ class Cleaner:
         delete_retention_ms: int,
         drop_tombstones: bool,
         last_batches: Collection[int],
+        aborted: Aborted,
         pause: Callable[[], None],
     ) -> None:
         """start: log start. cleaned: what the last compaction got to. last_batches: base offsets
-        of producers' last batches. pause: called often, to give the loop its turn."""
+        of producers' last batches. aborted: the partition's aborted transactions, a copy. pause:
+        called often, to give the loop its turn."""
         self.number = number
         self.start = start
         self.cleaned = cleaned
@@ -84,7 +92,11 @@ class Cleaner:
         self.horizon = -1
         self._new_horizon = now_ms + delete_retention_ms
         self._drop_before = now_ms if drop_tombstones else -1
+        #: Offsets of the markers whose record went.
+        self.unmarked: set[int] = set()
         self._last_batches = last_batches
+        self._aborted = aborted
+        self._outcomes = Outcomes(Aborted())
         self._pause = pause
         self._looked_at = 0
 
@@ -93,9 +105,16 @@ class Cleaner:
     def learn(self, segments: Sequence[SealedSegment], until: int, most: int) -> bool:
         """Learn the keys up to the offset `until`, which is then `end`; at most so many: the first
         for which there is no room is `end` then, and the answer False. Raises LogError, OSError."""
+        self._outcomes = Outcomes(self._aborted)
+        whole = self._learn_keys(segments, until, most)
+        headers = self._of_producers(segments)
+        self._outcomes.look_for_markers(headers, self._must_stand)
+        return whole
+
+    def _learn_keys(self, segments: Sequence[SealedSegment], until: int, most: int) -> bool:
         latest = self.latest
         for batch, header in self._batches(segments, self.cleaned, until):
-            if _is_closed(header):
+            if header.is_control or self._outcomes.is_aborted(header):
                 continue
             try:
                 opened = open_records(batch, header)
@@ -113,6 +132,14 @@ class Cleaner:
                 continue
         self.end = until
         return True
+
+    def _of_producers(self, segments: Sequence[SealedSegment]) -> Iterator[BatchHeader]:
+        """The headers of all batches below `end` that have a producer."""
+        for segment in segments:
+            for view in self._extents(segment, self.start, self.end, IDEMPOTENT):
+                for _, header in walk(view):
+                    if header.has_producer and self.start <= header.last_offset < self.end:
+                        yield header
 
     # ------------------------------------------------------------------------------------ asking
 
@@ -141,6 +168,8 @@ class Cleaner:
             verdict = self._judge(batch, header)
             if verdict is not None:
                 changed = True
+                if header.is_control and verdict is _NOTHING:
+                    self.unmarked.add(header.base_offset)
                 found = self._changed(header, verdict)
                 if found is None:
                     continue
@@ -167,10 +196,14 @@ class Cleaner:
 
     def _judge(self, batch: Buffer, header: BatchHeader) -> _Verdict | None:
         """What becomes of a batch; None: it stays as it is."""
-        if _is_closed(header) or header.base_offset >= self.end:
+        if header.base_offset >= self.end:
             return None
         if not header.record_count:
             return None if self._must_stand(header) else _NOTHING
+        if header.is_control:
+            return self._judge_marker(batch, header)
+        if self._outcomes.is_aborted(header):
+            return _NOTHING
         try:
             opened = open_records(batch, header)
             stays, tombstones = self._ask(opened, header)
@@ -185,6 +218,17 @@ class Cleaner:
         if horizon is None and all(stays):
             return None
         return _Verdict(opened, stays, horizon)
+
+    def _judge_marker(self, batch: Buffer, header: BatchHeader) -> _Verdict | None:
+        if not self._outcomes.is_alone(header):
+            return None
+        settled = delete_horizon(header)
+        if settled is not None and settled <= self._drop_before:
+            return _NOTHING
+        self.horizon = max(self.horizon, self._new_horizon if settled is None else settled)
+        if settled is not None:
+            return None
+        return _Verdict(open_records(batch, header), bytearray((True,)), self._new_horizon)
 
     def _ask(self, opened: Buffer, header: BatchHeader) -> tuple[bytearray, bool]:
         """For each record, whether it stays; and whether tombstones are among those."""
@@ -221,7 +265,10 @@ class Cleaner:
                     if header.last_offset >= start and header.base_offset < end:
                         yield view[pos : pos + header.size], header
 
-    def _extents(self, segment: SealedSegment, start: int, end: int) -> Iterator[memoryview]:
+    def _extents(
+        self, segment: SealedSegment, start: int, end: int, flag: int = 0
+    ) -> Iterator[memoryview]:
+        """The partition's extents that hold such offsets; only those with the flag, if any."""
         totals = segment.totals(self.number)
         if totals is None:
             return
@@ -232,6 +279,8 @@ class Cleaner:
             if index.firsts[row] >= end:
                 return
             self._count()
+            if flag and not index.row_flags[row] & flag:
+                continue
             position = index.positions[row]
             if position + index.lengths[row] > there:
                 there = position + max(index.lengths[row], _READ_BYTES)
@@ -242,8 +291,3 @@ class Cleaner:
         self._looked_at += 1
         if self._looked_at % SLICE_RECORDS == 0:
             self._pause()
-
-
-def _is_closed(header: BatchHeader) -> bool:
-    """Whether nothing is to be said of its records."""
-    return header.is_transactional or header.is_control

@@ -9,7 +9,7 @@ When (Kafka's `LogCleanerManager.grabFilthiestCompactedLog`): the new part is mo
 min.cleanable.dirty.ratio of the whole, or its oldest record is older than max.compaction.lag.ms.
 And, so that deleted keys leave a topic that nobody writes to any more: the latest delete horizon
 has passed. Only what is sealed and in the checkpoint is looked at, up to the first file with a
-record younger than min.compaction.lag.ms.
+record younger than min.compaction.lag.ms, and up to the last stable offset.
 
 Runs as the steps of a sweep (sweep.py): never at the same time as one, which changes files too.
 """
@@ -28,6 +28,7 @@ from ottla.log.options import Change, PartitionSettings, Table
 from ottla.log.partition import KEY, read_row
 from ottla.log.rewrite import rewrite
 from ottla.log.segment import SealedSegment
+from ottla.log.transactions import aborted_gone
 
 if TYPE_CHECKING:
     from ottla.log.store import Store
@@ -67,6 +68,8 @@ class Candidate(NamedTuple):
     start: int
     cleaned: int
     horizon: int
+    #: The last stable offset: what lies behind it is not decided.
+    stable: int
     #: The files that may be looked at, oldest first.
     segments: list[SealedSegment]
 
@@ -98,7 +101,7 @@ def assess(
 
 
 def _assess(candidate: Candidate, now_ms: int) -> Due | None:
-    number, settings, _, cleaned, horizon, segments = candidate
+    number, settings, _, cleaned, horizon, stable, segments = candidate
     clean = dirty = 0
     oldest = now_ms
     until = cleaned
@@ -111,14 +114,15 @@ def _assess(candidate: Candidate, now_ms: int) -> Due | None:
         latest = totals.max_timestamp if totals.max_timestamp >= 0 else segment.time_ms
         if settings.min_compaction_lag_ms > 0 and latest > now_ms - settings.min_compaction_lag_ms:
             break
+        if max(totals.first, cleaned) >= stable:
+            break
         segment.check()
         index = segment.index
-        split = index.locate(totals, cleaned)
-        behind = sum(index.lengths[totals.start : split])
-        clean += behind
-        dirty += totals.length - behind
+        split, stop = index.locate(totals, cleaned), index.locate(totals, stable)
+        clean += sum(index.lengths[totals.start : split])
+        dirty += sum(index.lengths[split:stop])
         oldest = min(oldest, index.times[split] if index.times[split] >= 0 else segment.time_ms)
-        until = totals.last + 1
+        until = min(totals.last + 1, stable)
     ratio = dirty / (clean + dirty) if dirty else 0.0
     if (
         ratio > settings.min_cleanable_dirty_ratio
@@ -185,7 +189,8 @@ class Compaction:
                 continue
             yield 5
             try:
-                start = store.partition(number).log_start_offset
+                partition = store.partition(number)
+                start, stable = partition.log_start_offset, partition.last_stable_offset
             except KeyError:
                 continue  # admitted, or dropped in the meantime
             cleaned, horizon = read_cleaned(store.get(Table.CLEANED, KEY.pack(number)))
@@ -196,7 +201,7 @@ class Compaction:
             behind = bool(segments) and segments[-1].totals(number)
             if (behind and behind.last >= cleaned) or 0 <= horizon <= now_ms:
                 cleaned = max(cleaned, start)
-                found.append(Candidate(number, settings, start, cleaned, horizon, segments))
+                found.append(Candidate(number, settings, start, cleaned, horizon, stable, segments))
         return found
 
     def _segments(self, number: int, start: int) -> list[SealedSegment]:
@@ -236,6 +241,7 @@ class Compaction:
                 delete_retention_ms=candidate.settings.delete_retention_ms,
                 drop_tombstones=not store.layout.missing,
                 last_batches=last_batches,
+                aborted=store.partitions.aborted(candidate.number).copy(),
                 pause=self._sweep.pause,
             )
             whole = yield partial(cleaner.learn, candidate.segments, until, room)
@@ -293,6 +299,13 @@ class Compaction:
             cleaned_row(cleaner.number, cleaner.end, cleaner.horizon)
             for cleaner in cleaners
             if cleaner.number in configured
+        ]
+        # Nobody reads any more what an aborted transaction had here.
+        rows += [
+            aborted_gone(cleaner.number, marker)
+            for cleaner in cleaners
+            if cleaner.number in configured
+            for marker in cleaner.unmarked & store.partitions.aborted(cleaner.number).markers
         ]
         if rows:
             store.change(rows)

@@ -3,7 +3,8 @@
 Time, size, DeleteRecords and topic deletion all come to one thing: a partition's log start moves
 (a journal entry), or the partition ends. A sweep looks at that from time to time:
 
-1. on the loop, a few partitions a tick: move log starts (retention.py);
+1. on the loop, a few partitions a tick: move log starts (retention.py), forget the aborted
+   transactions below them;
 2. on the background thread: weigh each sealed segment, and the active one (weights.py);
 3. on the loop: decide; then, one after the other on the background thread, remove what is dead,
    rewrite what is mostly dead, wasteful, or one of many small ones (rewrite.py). If most of the
@@ -30,6 +31,7 @@ from ottla.log.partition import KEY, read_row
 from ottla.log.retention import kept_from
 from ottla.log.rewrite import rewrite
 from ottla.log.segment import ActiveSegment, SealedSegment
+from ottla.log.transactions import aborted_gone
 from ottla.log.weights import Weighed, plan, weigh
 from ottla.wire.errors import KafkaError
 
@@ -44,6 +46,8 @@ BUDGET: Final = 200
 FIRST_MS: Final = 30_000
 #: One that was asked for comes this much after the last one began.
 SOON_MS: Final = 1000
+#: Rows let go of in one commit.
+ROWS_AT_ONCE: Final = 500
 
 
 class Sweep:
@@ -198,11 +202,25 @@ class Sweep:
             if start > partition.start_admitted:
                 store.delete_records(partition, start)
                 yield 10
+            yield from self._forget_aborted(number, partition.log_start_offset)
         store.flush()
         ticket = store.settled()
         while not ticket.done:
             yield BUDGET
         self._asked = False  # what died until now is about to be weighed
+
+    def _forget_aborted(self, number: int, start: int) -> Steps:
+        """Let go of what is known of transactions whose marker lies below log start."""
+        store = self._store
+        while gone := store.partitions.aborted(number).markers_below(start, ROWS_AT_ONCE):
+            store.change([aborted_gone(number, marker) for marker in gone])
+            store.flush()
+            ticket = store.settled()
+            while not ticket.done:
+                yield BUDGET
+            if ticket.error is not None:
+                return
+            yield BUDGET
 
     def log_starts(self) -> Generator[Request, Any, dict[int, int]]:
         """Of all partitions whose settings are known."""

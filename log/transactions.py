@@ -248,13 +248,9 @@ def aborted_row(number: int, marker: int, producer_id: int, first: int, stable: 
     return Change(Table.ABORTED, ABORTED_KEY.pack(number, marker), value)
 
 
-class AbortedTransaction(NamedTuple):
-    """One transaction whose records no read_committed consumer may see."""
-
-    producer_id: int
-    first_offset: int
-    #: Its marker's.
-    last_offset: int
+def aborted_gone(number: int, marker: int) -> Change:
+    """The row of an aborted transaction of which nothing is left."""
+    return Change(Table.ABORTED, ABORTED_KEY.pack(number, marker), None)
 
 
 class Aborted:
@@ -299,6 +295,11 @@ class Aborted:
             column = getattr(self, name)
             setattr(self, name, array("q", [column[index] for index in kept]))
 
+    @property
+    def markers(self) -> set[int]:
+        """The offsets of all markers."""
+        return set(self._markers)
+
     def markers_below(self, offset: int, most: int) -> Sequence[int]:
         """The oldest markers, those below `offset`, at most so many."""
         return self._markers[: min(most, bisect_left(self._markers, offset))]
@@ -322,9 +323,13 @@ class Aborted:
         inside = [index for index, first in enumerate(firsts) if first < end]
         return [producers[index] for index in inside], [firsts[index] for index in inside]
 
-    def between(self, start: int, end: int) -> Iterator[AbortedTransaction]:
-        """Those whose marker lies from `start` on, and which begin before `end`."""
-        for index in range(bisect_left(self._markers, start), len(self._markers)):
-            first = self._firsts[index]
-            if first < end:
-                yield AbortedTransaction(self._producers[index], first, self._markers[index])
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """Producer id, first offset and marker's offset of each, by the latter."""
+        return zip(self._producers, self._firsts, self._markers, strict=True)
+
+    def copy(self) -> Aborted:
+        """As it is now, for another thread."""
+        other = Aborted()
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name)[:])
+        return other
