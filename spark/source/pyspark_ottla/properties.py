@@ -158,6 +158,8 @@ def consumer_config(settings: Settings, group_id: str) -> dict[str, str]:
         "check.crcs": "true",
         # A range whose end lies in a gap at the end of the log waits for one empty answer.
         "fetch.wait.max.ms": "100",
+        # A full queue is looked at again soon: a range is read as fast as it goes.
+        "fetch.queue.backoff.ms": "2",
         **settings.client,
         "group.id": settings.client.get("group.id", group_id),
         "enable.auto.commit": "false",

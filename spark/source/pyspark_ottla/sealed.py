@@ -42,6 +42,7 @@ log: Final = logging.getLogger("pyspark_ottla")
 _TOPIC: Final = Struct("<B16sI")
 _TOPIC_VERSION: Final = 1
 _CLUSTER_ID: Final = b"cluster.id"
+_URL_SAFE: Final = str.maketrans("+/", "-_", "=")
 
 #: This process's folders: a worker serves many tasks, and mapped files stay mapped.
 _folders: dict[str, Outside] = {}
@@ -100,8 +101,9 @@ def _numbers(row: bytes | None, topic_id: str) -> tuple[int, ...]:
     if row is None:
         return ()
     version, found, count = _TOPIC.unpack_from(row)
-    known = base64.urlsafe_b64encode(found).decode().rstrip("=")
-    if version != _TOPIC_VERSION or known != topic_id:
+    # librdkafka writes ids with + and /, Kafka with - and _
+    known = base64.b64encode(found, b"-_").decode().rstrip("=")
+    if version != _TOPIC_VERSION or known != topic_id.translate(_URL_SAFE):
         return ()
     return Struct(f"<{count}I").unpack_from(row, _TOPIC.size)
 
