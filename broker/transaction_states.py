@@ -219,7 +219,7 @@ def may_end(
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE."""
     if txn is None:
         raise KafkaError(Error.INVALID_PRODUCER_ID_MAPPING)
-    if _rolled_over(txn, producer):
+    if version == 2 and _rolled_over(txn, producer):
         repeated = True
     elif txn.producer_id != producer.id:
         raise KafkaError(Error.INVALID_PRODUCER_ID_MAPPING)

@@ -16,6 +16,7 @@ from ottla.broker.metadata import NewTopic, Topics
 from ottla.broker.sessions import FetchSessions
 from ottla.broker.timers import Timers
 from ottla.broker.waiters import Waiters
+from ottla.log.folder import Step, no_step
 from ottla.log.options import StoreOptions, Table
 from ottla.log.producer_ids import KEY as NEXT_PRODUCER_ID
 from ottla.log.producer_ids import ProducerIds
@@ -53,19 +54,29 @@ class VirtualClock:
 class Harness:
     """A whole broker but for server.py, whose part in a turn `turn` plays."""
 
-    def __init__(self, path: Path, **settings: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: VirtualClock | None = None,
+        step: Step = no_step,
+        **settings: str,
+    ) -> None:
+        """`clock`: one that other harnesses have used. `step`: see Store.open."""
         given = {"log.dirs": str(path), "listeners": "PLAINTEXT://127.0.0.1:9092"}
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         config = ServerConfig(given)
-        self.clock = VirtualClock()
+        self.clock = VirtualClock() if clock is None else clock
         self.store = Store.open(
             path,
             options=StoreOptions(durability="os"),
             now_ms=self.clock.wall_ms(),
             boot_id="boot",
             post=None,
+            step=step,
         )
-        stored = self.store.get(Table.CLUSTER, NEXT_PRODUCER_ID)
+        producer_ids = ProducerIds(self._next_producer_id(), self.store.change)
+        self.store.on_reset(lambda _: producer_ids.reset(self._next_producer_id()))
         timers = Timers(self.clock)
         self.broker = Broker(
             node_id=config.node_id,
@@ -77,7 +88,7 @@ class Harness:
             timers=timers,
             waiters=Waiters(timers),
             sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
-            producer_ids=ProducerIds(stored, self.store.change),
+            producer_ids=producer_ids,
             listeners={listener.name: listener for listener in config.listeners},
             apis=load_apis(),
         )
@@ -90,6 +101,9 @@ class Harness:
         self.dispatcher = Dispatcher(self.broker)
         self.ahead = self.dispatcher.ahead
         self._dirty: list[Connection] = []
+
+    def _next_producer_id(self) -> bytes | None:
+        return self.store.get(Table.CLUSTER, NEXT_PRODUCER_ID)
 
     def handle(self, connection: Connection, frame: Buffer) -> None:
         self.dispatcher.handle(connection, frame)
