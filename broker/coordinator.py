@@ -11,14 +11,14 @@ nothing: a member asks about a generation that it has been told of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
 from ottla.broker.operations import GROUP_OPERATIONS
 from ottla.group.machine import Machine, groups_of
-from ottla.group.outcome import GROUPS, OFFSETS, Call, Outcome, Place
+from ottla.group.outcome import GROUPS, OFFSETS, PENDING_OFFSETS, Call, Outcome, Place
 from ottla.group.settings import GroupSettings
 from ottla.log.errors import LogError
 from ottla.log.options import Change, Table
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-TABLES: Final = {GROUPS: Table.GROUPS, OFFSETS: Table.OFFSETS}
+TABLES: Final = {
+    GROUPS: Table.GROUPS,
+    OFFSETS: Table.OFFSETS,
+    PENDING_OFFSETS: Table.PENDING_OFFSETS,
+}
 LOAD_PAGE: Final = 500
 """Groups read in one go at start. The first page is read before the broker listens, so only a
 broker with more of them ever answers COORDINATOR_LOAD_IN_PROGRESS."""
@@ -119,6 +123,30 @@ class Coordinator:
         self._arm()
         return HeartbeatResponse(error_code=error)
 
+    def end_transaction(
+        self, producer_id: int, group_ids: Iterable[str], committed: bool
+    ) -> tuple[list[Change], Callable[[Ticket | None], None]]:
+        """What a producer's transaction was to move in these groups is moved, or forgotten.
+
+        Gives the changes, for the commit that holds the transaction's markers, and a function to
+        be called in the same turn with that commit's ticket: reads of these groups wait for it.
+        With None when the changes could not be admitted: the groups are then read anew. Raises
+        KafkaError COORDINATOR_LOAD_IN_PROGRESS while groups are loaded.
+        """
+        if self._loading:
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
+        out = self._machine.end_transaction(producer_id, group_ids, committed, self._now())
+        self._arm()
+
+        def admitted(ticket: Ticket | None) -> None:
+            if ticket is None:
+                self._reset(None)
+            elif out.records:
+                self._rows.admitted(out.group_ids, ticket)
+                ticket.then(partial(self._committed, out))
+
+        return _changes(out), admitted
+
     def _judge(self, request: Message, call: Call) -> Outcome:
         try:
             return self._machine.handle(request, call, self._now())
@@ -156,9 +184,8 @@ class Coordinator:
         if not out.records:
             self._store.settled().then(partial(self._committed, out))
             return
-        changes = [Change(TABLES[table], key, value) for table, key, value in out.records]
         try:
-            ticket = self._store.change(changes)
+            ticket = self._store.change(_changes(out))
         except KafkaError as error:
             # Too late for `_check_ready`: the machine has moved on, the log has not.
             _logger.error("groups could not be written: %s", error)
@@ -296,6 +323,10 @@ class Coordinator:
     def _stop(self) -> None:
         """The broker stops: nobody else is going to join, so nobody is kept waiting."""
         _reply(self._machine.parked(Error.COORDINATOR_NOT_AVAILABLE))
+
+
+def _changes(out: Outcome) -> list[Change]:
+    return [Change(TABLES[table], key, value) for table, key, value in out.records]
 
 
 def _context(ticket: object) -> Context:

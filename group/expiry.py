@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.group import pending_offsets
 from ottla.group.members import ClassicGroup
 from ottla.group.outcome import GROUPS, OFFSETS, Outcome
 from ottla.group.registry import Due, Kind, Registry
@@ -44,8 +45,8 @@ class Expiry:
         self._looks: dict[str, _Look] = {}
         self._sweeps: dict[int, bytes] = {}
         """Last key swept of each dead group."""
-        self._forgotten: deque[tuple[int, int]] = deque()
-        """Group number and partition id of offsets to be removed."""
+        self._forgotten: deque[tuple[ClassicGroup, int]] = deque()
+        """Group and partition id of offsets to be removed."""
 
     # ------------------------------------------------------------------------------------ expiry
 
@@ -57,14 +58,19 @@ class Expiry:
             return
         look = self._looks.setdefault(group.group_id, _Look())
         rows, after = self._page(group.number, look.after)
+        unstable = pending_offsets.partitions(group)
         for key, value in rows:
-            self._judge(group, key, decode_offset(value), look, now, out)
+            if offset_partition(key) in unstable:
+                look.kept = True  # the end of the transaction makes us look again
+            else:
+                self._judge(group, key, decode_offset(value), look, now, out)
         if after is not None:
             look.after = after
             self.timers.at(due, now)
             return
         del self._looks[group.group_id]
-        if not look.kept and group.state is State.EMPTY and not group.pending:
+        unused = group.state is State.EMPTY and not group.pending and not group.transactions
+        if not look.kept and unused:
             if look.after:
                 # Something may have been committed since, before where this slice began.
                 self.timers.at(due, now)
@@ -131,8 +137,8 @@ class Expiry:
 
     def forget(self, partition_ids: Iterable[int], now: int) -> None:
         """These partitions are gone for ever; their offsets, already out of reach, may go too."""
-        numbers = [group.number for group in self.registry.groups.values() if group.number]
-        self._forgotten.extend((n, partition) for partition in partition_ids for n in numbers)
+        groups = [group for group in self.registry.groups.values() if group.number]
+        self._forgotten.extend((group, p) for p in partition_ids for group in groups)
         if self._forgotten:
             self.timers.at(Due(Kind.FORGET, ""), now)
 
@@ -140,7 +146,9 @@ class Expiry:
         """Remove what is committed for a slice of them. A commit still on its way is missed here
         and found by the group's next look."""
         for _ in range(min(SLICE, len(self._forgotten))):
-            key = offset_key(*self._forgotten.popleft())
+            group, partition_id = self._forgotten.popleft()
+            pending_offsets.drop(group, (partition_id,), out)
+            key = offset_key(group.number, partition_id)
             if self.rows.get(OFFSETS, key) is not None:
                 out.records.append((OFFSETS, key, None))
         if self._forgotten:

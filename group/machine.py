@@ -1,7 +1,8 @@
-"""The group machine: everything that consumer groups are, behind four functions.
+"""The group machine: everything that consumer groups are, behind five functions.
 
     load(key, value, now)            one row of the groups table, at start
     handle(request, call, now)       a request -> what it did
+    end_transaction(producer, ...)   the offsets that it was to move are moved, or not
     on_timer(now)                    deadlines that are due -> what they did
     next_deadline()                  when on_timer is next worth calling
 
@@ -22,6 +23,7 @@ from ottla.group.rebalance import Rebalance, refused
 from ottla.group.registry import Due, Kind, Registry
 from ottla.group.settings import GroupSettings
 from ottla.group.states import State
+from ottla.group.transactional import Transactional
 from ottla.wire.api.delete_groups import DeleteGroupsRequest
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -32,6 +34,7 @@ from ottla.wire.api.offset_commit import OffsetCommitRequest
 from ottla.wire.api.offset_delete import OffsetDeleteRequest
 from ottla.wire.api.offset_fetch import OffsetFetchRequest
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.api.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.wire.errors import Error
 from ottla.wire.schema import Message
 
@@ -51,6 +54,7 @@ class Machine:
         self._expiry = Expiry(self.registry)
         self._classic = Classic(self.registry, self._rebalance)
         self._offsets = Offsets(self.registry)
+        self._transactional = Transactional(self.registry)
         self._admin = Admin(self.registry)
         classic, offsets, admin = self._classic, self._offsets, self._admin
         # One argument is Any because each function takes the one request that its key names.
@@ -63,6 +67,7 @@ class Machine:
             LeaveGroupRequest: classic.leave,
             OffsetCommitRequest: offsets.commit,
             OffsetFetchRequest: lambda r, call, _, out: out.reply(call, offsets.fetch(r, call)),
+            TxnOffsetCommitRequest: self._transactional.commit,
             OffsetDeleteRequest: lambda r, call, _, out: offsets.delete(r, call, out),
             ListGroupsRequest: lambda r, call, _, out: out.reply(call, admin.list(r)),
             DescribeGroupsRequest: lambda r, call, _, out: out.reply(call, admin.describe(r, call)),
@@ -97,6 +102,15 @@ class Machine:
         """The answer to a heartbeat: it changes no row and answers nobody else, so there is no
         outcome to make. It is what a broker with many members does most."""
         return self._classic.heartbeat(request, now)
+
+    def end_transaction(
+        self, producer_id: int, group_ids: Iterable[str], committed: bool, now: int
+    ) -> Outcome:
+        """The transaction of this producer has ended: the offsets that TxnOffsetCommit kept for it
+        in these groups are committed, or go. Records only; nothing to do gives none."""
+        out = Outcome(tuple(group_ids))
+        self._transactional.end(producer_id, out.group_ids, committed, now, out)
+        return out
 
     def forget_partitions(self, partition_ids: Iterable[int], now: int) -> None:
         """A topic was deleted; its partition ids are never used again."""

@@ -5,7 +5,7 @@ ClassicGroup and ClassicGroupMember.
 """
 
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.group.outcome import Call
 from ottla.group.states import TABLE, State
@@ -16,6 +16,15 @@ CONSUMER: Final = "consumer"
 
 Protocols: TypeAlias = list[tuple[str, bytes]]
 """Names and metadata of a member's assignors, the one it likes best first."""
+
+
+class PendingOffset(NamedTuple):
+    """What an open transaction will commit for one partition."""
+
+    order: int
+    """Rises from one pending offset to the next, over all groups: the last one stands."""
+    row: bytes
+    """The row of OFFSETS that it becomes; nothing when a commit that came later stands."""
 
 
 def size_of(protocols: Protocols) -> int:
@@ -97,6 +106,8 @@ class ClassicGroup:
     """When it began."""
     subscribed: frozenset[str] | None = None
     """Topics of all members' subscriptions; None when not known (not consumers, no generation)."""
+    transactions: dict[int, dict[int, PendingOffset]] = field(default_factory=dict)
+    """What open transactions will commit, by producer id and partition id (pending_offsets.py)."""
 
     def enter(self, state: State, now: int) -> None:
         """Go from one state to the next that the table allows."""

@@ -5,9 +5,10 @@ OffsetMetadataManager and ClassicGroup.validateOffsetCommit; the checks of topic
 are KafkaApis'.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TypeVar
 
+from ottla.group import pending_offsets
 from ottla.group.members import CONSUMER, ClassicGroup
 from ottla.group.outcome import OFFSETS, Call, Outcome
 from ottla.group.registry import Registry
@@ -57,6 +58,8 @@ NO_GROUP_FROM = 9
 
 NOTHING = Offset(-1, -1, -1, -1, "")
 """What a partition without a committed offset is answered: no error."""
+UNSTABLE = Offset(-1, -1, -1, -1, "")
+"""Stands for an offset that an open transaction may still move: UNSTABLE_OFFSET_COMMIT."""
 
 _NEVER = (1 << 63) - 1
 """The latest time that a row can say; a client may ask for the longest retention there is."""
@@ -169,6 +172,8 @@ class Offsets:
             )
             key = offset_key(group.number, partition_id)
             out.records.append((OFFSETS, key, encode_offset(row)))
+            if group.transactions:
+                pending_offsets.overrule(group, partition_id, self.registry.last_order + 1, out)
         deadline = now + self.settings.offsets_retention_ms if expire_ms < 0 else expire_ms
         self.registry.look_at_offsets(group, now, deadline)
 
@@ -176,14 +181,15 @@ class Offsets:
 
     def fetch(self, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
         """What is committed. The caller has waited for what was admitted before this request, so
-        `require_stable` asks for nothing more."""
+        `require_stable` only asks for partitions that have an open transaction to be named."""
         if call.version >= FETCH_GROUPS_FROM:
-            groups = [self._fetch_group(group, call.version) for group in request.groups]
+            groups = [self._fetch_group(group, request, call) for group in request.groups]
             return OffsetFetchResponse(groups=groups)
         number = self._number(request.group_id)
+        unstable = self._unstable(request.group_id, request.require_stable)
         answers = []
         if request.topics is None:
-            for name, _, offsets in self._all(number):
+            for name, _, offsets in self._all(number, unstable):
                 partitions = [_answer(OffsetFetchResponsePartition(), *one) for one in offsets]
                 answers.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
             return OffsetFetchResponse(topics=answers)
@@ -192,7 +198,9 @@ class Offsets:
             partition_ids = named[1] if named else ()
             partitions = [
                 _answer(
-                    OffsetFetchResponsePartition(), index, self._get(number, partition_ids, index)
+                    OffsetFetchResponsePartition(),
+                    index,
+                    self._get(number, partition_ids, index, unstable),
                 )
                 for index in topic.partition_indexes
             ]
@@ -200,22 +208,29 @@ class Offsets:
         return OffsetFetchResponse(topics=answers)
 
     def _fetch_group(
-        self, request: OffsetFetchRequestGroup, version: int
+        self, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, call: Call
     ) -> OffsetFetchResponseGroup:
-        number = self._number(request.group_id)
-        answer = OffsetFetchResponseGroup(group_id=request.group_id)
-        if request.topics is None:
-            for name, topic_id, offsets in self._all(number):
+        number = self._number(wanted.group_id)
+        unstable = self._unstable(wanted.group_id, request.require_stable)
+        answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
+        if wanted.topics is None:
+            for name, topic_id, offsets in self._all(number, unstable):
                 partitions = [_answer(OffsetFetchResponsePartitions(), *one) for one in offsets]
                 answer.topics.append(
                     OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
                 )
         else:
-            answer.topics = [self._fetch_topic(number, topic, version) for topic in request.topics]
+            answer.topics = [
+                self._fetch_topic(number, topic, call.version, unstable) for topic in wanted.topics
+            ]
         return answer
 
     def _fetch_topic(
-        self, number: int, topic: OffsetFetchRequestTopics, version: int
+        self,
+        number: int,
+        topic: OffsetFetchRequestTopics,
+        version: int,
+        unstable: Set[int],
     ) -> OffsetFetchResponseTopics:
         error = Error.NONE
         partition_ids: Sequence[int] = ()
@@ -230,9 +245,10 @@ class Offsets:
             partition_ids = named[1] if named else ()
         partitions = []
         for index in topic.partition_indexes:
-            offset = self._get(number, partition_ids, index)
+            offset = self._get(number, partition_ids, index, unstable)
             partition = _answer(OffsetFetchResponsePartitions(), index, offset)
-            partition.error_code = error
+            if error:
+                partition.error_code = error
             partitions.append(partition)
         return OffsetFetchResponseTopics(
             name=topic.name, topic_id=topic.topic_id, partitions=partitions
@@ -243,20 +259,43 @@ class Offsets:
         group = self.registry.groups.get(group_id)
         return group.number if group is not None else 0
 
-    def _get(self, number: int, partition_ids: Sequence[int], index: int) -> Offset:
+    def _unstable(self, group_id: str, require_stable: bool) -> Set[int]:
+        """Ids of the partitions that open transactions may still move, if that matters (KIP-447).
+
+        An end that is admitted and not committed has not moved anything yet for this reader, and
+        must not look as if it had: a consumer would start from the old offset and do again what
+        the transaction has done.
+        """
+        group = self.registry.groups.get(group_id)
+        if not require_stable or group is None:
+            return frozenset()
+        unstable = pending_offsets.partitions(group)
+        if not self.rows.settled(group_id):
+            unstable |= pending_offsets.committed_partitions(group, self.rows)
+        return unstable
+
+    def _get(
+        self, number: int, partition_ids: Sequence[int], index: int, unstable: Set[int]
+    ) -> Offset:
         if not 0 <= index < len(partition_ids):
             return NOTHING
+        if partition_ids[index] in unstable:
+            return UNSTABLE
         value = self.rows.get(OFFSETS, offset_key(number, partition_ids[index]))
         return NOTHING if value is None else decode_offset(value)
 
-    def _all(self, number: int) -> Iterator[tuple[str, bytes, list[tuple[int, Offset]]]]:
+    def _all(
+        self, number: int, unstable: Set[int]
+    ) -> Iterator[tuple[str, bytes, list[tuple[int, Offset]]]]:
         """Every committed offset of a group: topic name, topic id, (index, offset)s."""
         topics: dict[str, tuple[str, bytes, list[tuple[int, Offset]]]] = {}
         for key, value in self.rows.scan(OFFSETS, group_key(number)):
-            place = self.catalog.place(offset_partition(key))
+            partition_id = offset_partition(key)
+            place = self.catalog.place(partition_id)
             if place is not None:
                 topic = topics.setdefault(place.topic, (place.topic, place.topic_id, []))
-                topic[2].append((place.index, decode_offset(value)))
+                offset = UNSTABLE if partition_id in unstable else decode_offset(value)
+                topic[2].append((place.index, offset))
         return iter(topics.values())
 
     # --------------------------------------------------------------------------------- OffsetDelete
@@ -286,6 +325,7 @@ class Offsets:
                     # Written even where nothing is committed yet: a commit may be on its way.
                     key = offset_key(group.number, partition_ids[index])
                     out.records.append((OFFSETS, key, None))
+                    pending_offsets.drop(group, (partition_ids[index],), out)
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         out.reply(call, OffsetDeleteResponse(topics=topics))
 
@@ -306,4 +346,6 @@ def _answer(answer: P, index: int, offset: Offset) -> P:
     answer.committed_offset = offset.offset
     answer.committed_leader_epoch = offset.leader_epoch
     answer.metadata = offset.metadata
+    if offset is UNSTABLE:
+        answer.error_code = Error.UNSTABLE_OFFSET_COMMIT
     return answer

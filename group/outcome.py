@@ -14,6 +14,9 @@ GROUPS: Final = "groups"
 """Table of groups: u32 number -> GroupRow (rows.py)."""
 OFFSETS: Final = "offsets"
 """Table of committed offsets: u32 group number, u32 partition id -> Offset (rows.py)."""
+PENDING_OFFSETS: Final = "pending offsets"
+"""Table of offsets that open transactions will commit: u32 group number, i64 producer id, u32
+partition id -> PendingOffset (rows.py)."""
 
 Ticket: TypeAlias = object
 """Names a request that waits for its answer; opaque to the machine, which only hands it back."""

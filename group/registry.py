@@ -3,6 +3,7 @@
 from enum import IntEnum, auto
 from typing import NamedTuple
 
+from ottla.group import pending_offsets
 from ottla.group.members import ClassicGroup, Member
 from ottla.group.outcome import GROUPS, Catalog, Outcome, Rows
 from ottla.group.rows import decode_group, encode_group, group_key
@@ -51,6 +52,8 @@ class Registry:
         self.dead: dict[int, str] = {}
         """Number and id of deleted groups whose offsets are still being swept."""
         self.last_number = 0
+        self.last_order = 0
+        """Of the youngest pending offset (members.PendingOffset)."""
 
     def create(self, group_id: str, now: int) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, since_ms=now)
@@ -65,6 +68,7 @@ class Registry:
             self.dead[number] = group.group_id
             return None
         self.groups[group.group_id] = group
+        self.last_order = max(self.last_order, pending_offsets.load(group, self.rows))
         return group
 
     def write(self, group: ClassicGroup, out: Outcome) -> None:
@@ -80,8 +84,9 @@ class Registry:
 
     def delete(self, group: ClassicGroup, now: int, out: Outcome) -> None:
         """End a group that has no members. Its offsets are out of reach at once, with its row, and
-        swept in slices later."""
+        swept in slices later. What open transactions would have committed goes now."""
         self._forget(group)
+        pending_offsets.drop(group, pending_offsets.partitions(group), out)
         if group.number:
             group.enter(State.DEAD, now)
             self.write(group, out)

@@ -1,4 +1,4 @@
-"""Rows of the two tables, as bytes and back.
+"""Rows of the three tables, as bytes and back.
 
 GroupRow is a message of Kafka's own kind (wire/schema.py) with its version in front; later fields
 come as tagged ones, so that an older broker can still read the row. An offset is a fixed head and
@@ -8,7 +8,7 @@ the metadata, because there may be millions of them.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ottla.group.members import CONSUMER, ClassicGroup, Member
+from ottla.group.members import CONSUMER, ClassicGroup, Member, PendingOffset
 from ottla.group.states import State
 from ottla.group.subscription import subscribed_topics
 from ottla.wire.compile import decode, encode
@@ -28,6 +28,8 @@ GROUP_ROW_VERSION: Final = 0
 
 _NUMBER = Struct(">I")
 _OFFSET_KEY = Struct(">II")
+_PENDING_KEY = Struct(">IqI")
+_PENDING_HEAD = Struct(">Q")
 _OFFSET_HEAD = Struct(">qiqq")
 
 _STATES: Final = {
@@ -110,6 +112,25 @@ def encode_offset(row: Offset) -> bytes:
 def decode_offset(value: bytes) -> Offset:
     offset, leader_epoch, commit_ms, expire_ms = _OFFSET_HEAD.unpack_from(value)
     return Offset(offset, leader_epoch, commit_ms, expire_ms, value[_OFFSET_HEAD.size :].decode())
+
+
+def pending_key(number: int, producer_id: int, partition_id: int) -> bytes:
+    return _PENDING_KEY.pack(number, producer_id, partition_id)
+
+
+def pending_place(key: bytes) -> tuple[int, int]:
+    """Producer id and partition id in a pending offset's key."""
+    _, producer_id, partition_id = _PENDING_KEY.unpack(key)
+    return producer_id, partition_id
+
+
+def encode_pending(pending: PendingOffset) -> bytes:
+    return _PENDING_HEAD.pack(pending.order) + pending.row
+
+
+def decode_pending(value: bytes) -> PendingOffset:
+    (order,) = _PENDING_HEAD.unpack_from(value)
+    return PendingOffset(order, value[_PENDING_HEAD.size :])
 
 
 def encode_group(group: ClassicGroup) -> bytes:

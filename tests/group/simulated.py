@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.group.machine import Machine
-from ottla.group.outcome import GROUPS, OFFSETS, Call, Outcome, Place, Rebalanced
+from ottla.group.outcome import (
+    GROUPS,
+    OFFSETS,
+    PENDING_OFFSETS,
+    Call,
+    Outcome,
+    Place,
+    Rebalanced,
+)
 from ottla.group.settings import GroupSettings
 from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -59,7 +67,11 @@ class Disk:
     """The committed rows of the tables, with the queue of what is admitted in front."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, dict[bytes, bytes]] = {GROUPS: {}, OFFSETS: {}}
+        self.tables: dict[str, dict[bytes, bytes]] = {
+            GROUPS: {},
+            OFFSETS: {},
+            PENDING_OFFSETS: {},
+        }
         self.queue: list[Outcome] = []
 
     def get(self, table: str, key: bytes) -> bytes | None:
