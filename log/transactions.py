@@ -265,7 +265,7 @@ class Aborted:
         self._markers = array("q")
         self._producers = array("q")
         self._firsts = array("q")
-        #: The last stable offset once each was ended; never falls.
+        #: The last stable offset once each was ended: none of those behind it began before.
         self._stables = array("q")
 
     def __len__(self) -> int:
@@ -281,12 +281,12 @@ class Aborted:
         self._producers.append(producer_id)
         self._firsts.append(first)
         stables = self._stables
-        stables.append(stable)
         # One that was opened again (its marker lay in a file that is damaged) takes it back.
-        for index in range(len(stables) - 2, -1, -1):
-            if stables[index] <= stable:
+        for index in range(len(stables) - 1, -1, -1):
+            if stables[index] <= min(first, stable):
                 break
-            stables[index] = stable
+            stables[index] = min(first, stable)
+        stables.append(stable)
 
     def remove(self, gone: set[int]) -> None:
         """Rows are gone, by their markers."""

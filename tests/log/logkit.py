@@ -45,11 +45,18 @@ def make_batch(
     fill: int = 0,
     time: int = 1000,
     producer: tuple[int, int, int] = (-1, -1, -1),
+    attributes: int = 0,
 ) -> bytearray:
     """`count` records of `size` bytes; producer: id, epoch, first sequence."""
     rows = [Record(i, time + i, None, bytes([fill % 256]) * size) for i in range(count)]
     producer_id, epoch, sequence = producer
-    return build_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return build_batch(
+        rows,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        attributes=attributes,
+    )
 
 
 def open_store(

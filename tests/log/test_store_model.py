@@ -1,5 +1,5 @@
-"""Random histories of a store against a plain dict: appends, changes, rolls, checkpoints, failed
-commits, crashes and clean stops, in any order."""
+"""Random histories of a store against a plain dict: appends, transactions, changes, rolls,
+checkpoints, failed commits, crashes and clean stops, in any order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from tests.log.logkit import make_batch, open_store, read_batches, scratch
 from ottla.log.options import Change, PartitionSettings, Table
 from ottla.log.store import Store
 from ottla.log.tickets import Ticket
+from ottla.log.transactions import Marker, marker_batch
 from ottla.wire.errors import Error, KafkaError
-from ottla.wire.records import read_header
+from ottla.wire.records import TRANSACTIONAL, read_header
 
-TABLES = (Table.TOPICS, Table.OFFSETS)
+TABLES = (Table.TOPICS, Table.OFFSETS, Table.TRANSACTIONS)
+TRANSACTIONAL_IDS = (20, 21, 22)
 
 
 class ModelPartition:
@@ -28,12 +30,17 @@ class ModelPartition:
         self.batches: list[tuple[int, int, bytes]] = []  # base, next, bytes
         self.end = 0
         self.sequences: dict[int, int] = {}
+        #: First offset of what is open, by producer; and what was aborted: marker, producer, first.
+        self.open: dict[int, int] = {}
+        self.aborted: list[tuple[int, int, int]] = []
 
     def copy(self) -> ModelPartition:
         other = ModelPartition()
         other.start, other.end = self.start, self.end
         other.batches = list(self.batches)
         other.sequences = dict(self.sequences)
+        other.open = dict(self.open)
+        other.aborted = list(self.aborted)
         return other
 
 
@@ -43,11 +50,14 @@ class Model:
     def __init__(self) -> None:
         self.partitions: dict[int, ModelPartition] = {}
         self.rows: dict[tuple[Table, bytes], bytes] = {}
+        #: Of the transactional producers.
+        self.epochs = dict.fromkeys(TRANSACTIONAL_IDS, 0)
 
     def copy(self) -> Model:
         other = Model()
         other.partitions = {n: p.copy() for n, p in self.partitions.items()}
         other.rows = dict(self.rows)
+        other.epochs = dict(self.epochs)
         return other
 
 
@@ -121,6 +131,67 @@ class Histories(RuleBasedStateMachine):
             again = self.store.append(partition, batch, read_header(batch), self.now_ms)
             assert again.duplicate
             assert again.base_offset == done.base_offset
+
+    @rule(data=st.data(), producer_id=st.sampled_from(TRANSACTIONAL_IDS))
+    def write_in_transaction(self, data: st.DataObject, producer_id: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.true.partitions)))
+        mine = self.admitted.partitions.get(number)
+        if mine is None:
+            return
+        count = data.draw(st.integers(1, 3))
+        self.fill += 1
+        sequence = mine.sequences.get(producer_id, 0)
+        batch = make_batch(
+            count,
+            fill=self.fill,
+            time=self.now_ms,
+            producer=(producer_id, self.admitted.epochs[producer_id], sequence),
+            attributes=TRANSACTIONAL,
+        )
+        partition = self.store.partition(number)
+        assert self.store.open_transaction(partition, producer_id) == mine.open.get(producer_id)
+        done = self.store.append(partition, batch, read_header(batch), self.now_ms)
+        assert done.base_offset == mine.end
+        self.tickets.append(done.ticket)
+        mine.open.setdefault(producer_id, mine.end)
+        mine.batches.append((mine.end, mine.end + count, bytes(batch)))
+        mine.end += count
+        mine.sequences[producer_id] = sequence + count
+
+    @rule(
+        producer_id=st.sampled_from(TRANSACTIONAL_IDS),
+        committed=st.booleans(),
+        version=st.sampled_from([1, 2]),
+    )
+    def end_transaction(self, producer_id: int, committed: bool, version: int) -> None:
+        """Markers wherever it wrote, and a row, in one commit."""
+        admitted = self.admitted
+        epoch = admitted.epochs[producer_id] + (version == 2)
+        written = {
+            number: mine
+            for number, mine in admitted.partitions.items()
+            if producer_id in mine.open and number in self.true.partitions
+        }
+        markers = [
+            Marker(self.store.partition(number), producer_id, epoch, 0, committed, version)
+            for number in written
+        ]
+        key, value = b"%d" % producer_id, b"%d" % self.fill
+        row = Change(Table.TRANSACTIONS, key, value)
+        self.tickets.append(self.store.write_markers(markers, [row], self.now_ms))
+        admitted.rows[Table.TRANSACTIONS, key] = value
+        admitted.epochs[producer_id] = epoch
+        for one, mine in zip(markers, written.values(), strict=True):
+            first = mine.open.pop(producer_id)
+            if not committed:
+                mine.aborted.append((mine.end, producer_id, first))
+            epoch_of_leader = one.partition.leader_epoch
+            batch = marker_batch(one, mine.end, epoch_of_leader, self.now_ms)
+            mine.batches.append((mine.end, mine.end + 1, bytes(batch)))
+            mine.end += 1
+        if version == 2:
+            for mine in admitted.partitions.values():
+                mine.sequences.pop(producer_id, None)
 
     @rule(
         table=st.sampled_from(TABLES),
@@ -240,6 +311,11 @@ class Histories(RuleBasedStateMachine):
             partition = self.store.partition(number)
             assert partition.log_start_offset == mine.start
             assert partition.high_watermark == mine.end
+            stable = min(mine.open.values(), default=mine.end)
+            assert partition.last_stable_offset == max(stable, mine.start)
+            kept = [(p, first) for last, p, first in mine.aborted if last >= mine.start]
+            told = zip(*self.store.aborted(partition, mine.start, 1 << 62), strict=True)
+            assert list(told) == kept
             wanted = [(base, data) for base, end, data in mine.batches if end > mine.start]
             assert read_batches(self.store, partition, max_bytes=5000) == wanted
             assert partition.size_bytes >= sum(len(data) for _, data in wanted)
