@@ -19,6 +19,32 @@ class Observed:
     last_generation: int = 0
     acknowledged: dict[int, int] = field(default_factory=dict)
     """Offsets by partition."""
+    pending: dict[tuple[int, int], tuple[int, int | None]] = field(default_factory=dict)
+    """By producer id and partition: when it was acknowledged, and the offset; None where a commit
+    that came later stands."""
+    ends: list[tuple[object, int, bool]] = field(default_factory=list)
+    """Of transactions, on their way to the disk: outcome, producer id, committed or not."""
+    acknowledgements: int = 0
+
+    def told_offset(self, partition: int, offset: int) -> None:
+        self.acknowledged[partition] = offset
+        self._overrule(partition, self.acknowledgements + 1)
+
+    def told_pending(self, producer_id: int, partition: int, offset: int) -> None:
+        self.acknowledgements += 1
+        self.pending[producer_id, partition] = (self.acknowledgements, offset)
+
+    def ended(self, producer_id: int, committed: bool) -> None:
+        for producer, partition in [key for key in self.pending if key[0] == producer_id]:
+            order, offset = self.pending.pop((producer, partition))
+            if committed and offset is not None:
+                self.acknowledged[partition] = offset
+                self._overrule(partition, order)
+
+    def _overrule(self, partition: int, order: int) -> None:
+        for key, (when, _) in self.pending.items():
+            if key[1] == partition and when < order:
+                self.pending[key] = (when, None)
 
     def told_generation(self, generation: int) -> None:
         assert generation >= self.last_generation, "a generation went back"
@@ -175,6 +201,14 @@ def watch(world: World, observed: Observed) -> None:
                 observed.told_generation(response.generation_id)
             elif name == "OffsetCommitResponse" and not commit_error(reply):
                 partition = reply.request.topics[0].partitions[0]
-                observed.acknowledged[partition.partition_index] = partition.committed_offset
+                observed.told_offset(partition.partition_index, partition.committed_offset)
+            elif name == "TxnOffsetCommitResponse" and not commit_error(reply):
+                partition = reply.request.topics[0].partitions[0]
+                observed.told_pending(
+                    reply.request.producer_id, partition.partition_index, partition.committed_offset
+                )
+        for end in [end for end in observed.ends if end[0] is outcome]:
+            observed.ends.remove(end)
+            observed.ended(*end[1:])
 
     world._release = releasing  # type: ignore[method-assign]

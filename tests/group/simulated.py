@@ -36,6 +36,11 @@ from ottla.wire.api.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.api.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.wire.compile import decode, encode
 from ottla.wire.errors import Error
 from ottla.wire.schema import Message
@@ -174,6 +179,18 @@ class World:
             self.take(outcome)
         self.run()
         return reply
+
+    def ask_machine(self, request: Message, version: int) -> Any:
+        """The machine's answer, without waiting for what was admitted before as the shell does."""
+        outcome = self.machine.handle(request, Call(object(), version), self.now)
+        ((_, response),) = outcome.replies
+        return response
+
+    def end_transaction(self, producer_id: int, *group_ids: str, committed: bool) -> None:
+        """What the transaction coordinator has done when a transaction ends."""
+        named = group_ids or ("g",)
+        self.take(self.machine.end_transaction(producer_id, named, committed, self.now))
+        self.run()
 
     def take(self, outcome: Outcome) -> None:
         """What the shell does with an outcome."""
@@ -419,8 +436,41 @@ def commit_request(
     )
 
 
+def txn_request(
+    producer_id: int,
+    offsets: dict[int, int],
+    *,
+    group_id: str = "g",
+    topic: str = "t0",
+    generation_id: int = -1,
+    member_id: str = "",
+    instance_id: str | None = None,
+    metadata: str | None = "",
+) -> TxnOffsetCommitRequest:
+    """A TxnOffsetCommit of one topic; without member as of producers before KIP-447."""
+    return TxnOffsetCommitRequest(
+        transactional_id=f"txn-{producer_id}",
+        group_id=group_id,
+        producer_id=producer_id,
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=offset, committed_metadata=metadata
+                    )
+                    for index, offset in offsets.items()
+                ],
+            )
+        ],
+    )
+
+
 def commit_error(reply: Reply) -> Error:
-    """The error of the first partition of an OffsetCommit answer."""
+    """The error of the first partition of an OffsetCommit or TxnOffsetCommit answer."""
     return Error(reply.response.topics[0].partitions[0].error_code)
 
 

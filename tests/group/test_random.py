@@ -12,7 +12,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.group.players import PARTITIONS, Observed, Player, watch
-from tests.group.simulated import World
+from tests.group.simulated import World, txn_request
+
+from ottla.group.outcome import PENDING_OFFSETS
+from ottla.group.rows import decode_offset, decode_pending, pending_place
 
 LONGEST_WAIT_MS = 300_000 + 60_000 + 60_000
 """A first JoinGroup, a rebalance, a SyncGroup: nothing is parked for longer."""
@@ -37,6 +40,7 @@ class Group(RuleBasedStateMachine):
         self.players: list[Player] = []
         self.born = 0
         self.assigned = 0
+        self.sent = 0
         self.asked_at: dict[int, int] = {}
 
     def assign(self, members: int) -> int:
@@ -135,6 +139,20 @@ class Group(RuleBasedStateMachine):
             player.phase == "stable" and player.waiting is None for player in self.players
         )
 
+    # ------------------------------------------------------------------------------- transactions
+
+    @rule(producer_id=st.sampled_from([7, 8]), partition=st.integers(0, PARTITIONS - 1))
+    def a_transaction_moves_an_offset(self, producer_id: int, partition: int) -> None:
+        """Sent without a member, which no state of the group refuses."""
+        self.sent += 1
+        self.world.send(txn_request(producer_id, {partition: self.sent}))
+
+    @rule(producer_id=st.sampled_from([7, 8]), committed=st.booleans())
+    def a_transaction_ends(self, producer_id: int, committed: bool) -> None:
+        outcome = self.world.machine.end_transaction(producer_id, ["g"], committed, self.world.now)
+        self.observed.ends.append((outcome, producer_id, committed))
+        self.world.take(outcome)
+
     # ----------------------------------------------------------------------------- time and broker
 
     @rule(ms=st.sampled_from([1, 100, 3_000, 9_999, 10_000, 60_000]))
@@ -148,10 +166,12 @@ class Group(RuleBasedStateMachine):
     @rule()
     def the_broker_is_killed(self) -> None:
         self.world.crash()
+        self.observed.ends.clear()
 
     @rule()
     def commits_fail(self) -> None:
         self.world.fail_commits()
+        self.observed.ends.clear()
 
     # ------------------------------------------------------------------------------------ promises
 
@@ -162,6 +182,15 @@ class Group(RuleBasedStateMachine):
             for key, value in self.world.disk.tables["offsets"].items()
         }
         assert held == self.observed.acknowledged
+
+    @invariant()
+    def what_transactions_will_move_is_kept(self) -> None:
+        held = {}
+        for key, value in self.world.disk.tables[PENDING_OFFSETS].items():
+            producer_id, partition_id = pending_place(key)
+            row = decode_pending(value).row
+            held[producer_id, partition_id - 100] = decode_offset(row).offset if row else None
+        assert held == {key: offset for key, (_, offset) in self.observed.pending.items()}
 
     @invariant()
     def the_generation_never_goes_back(self) -> None:
@@ -201,6 +230,7 @@ class Group(RuleBasedStateMachine):
         self.world.advance(LONGEST_WAIT_MS)
         assert self.world.open == [], "not answered"
         self.nothing_acknowledged_is_lost()
+        self.what_transactions_will_move_is_kept()
 
 
 def play(examples: int, steps: int) -> None:
