@@ -20,7 +20,7 @@ from tests.log.logkit import (
     read_batches,
     with_options,
 )
-from tests.log.transactionkit import Producer, aborted, marker
+from tests.log.transactionkit import Producer, aborted, known, marker
 
 from ottla.log.options import Change, Table
 from ottla.log.partition import Partition
@@ -395,17 +395,6 @@ def test_a_failed_commit_takes_a_marker_back(
 # ------------------------------------------------------------------------------------- restarts
 
 
-def states(store: Store, partition: Partition) -> object:
-    """All that is known of the transactions of a partition."""
-    return (
-        partition.last_stable_offset,
-        partition.high_watermark,
-        sorted(store.open_transactions()),
-        aborted(store, partition),
-        sorted(store.producers_of(partition)),
-    )
-
-
 @pytest.mark.parametrize("checkpoint", [(), (0,), (2,), (4,), (5,), (1, 3, 6)])
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_is_known_after_a_kill(tmp_path: Path, checkpoint: set[int], version: int) -> None:
@@ -430,7 +419,7 @@ def test_what_is_known_after_a_kill(tmp_path: Path, checkpoint: set[int], versio
         copy = crash_copy(store.folder.path, tmp_path / f"copy-{number}")
         again = open_store(copy)
         for mine in (partition, other):
-            assert states(again, again.partition(mine.number)) == states(store, mine)
+            assert known(again, again.partition(mine.number)) == known(store, mine)
         # And the next of each is as if nothing had been.
         for producer in (one, two):
             theirs = again.partition(partition.number)
@@ -439,7 +428,7 @@ def test_what_is_known_after_a_kill(tmp_path: Path, checkpoint: set[int], versio
         again.close()
     store.close()
     again = open_store(tmp_path / "log")
-    assert states(again, again.partition(partition.number)) == states(store, partition)
+    assert known(again, again.partition(partition.number)) == known(store, partition)
     again.close()
 
 
@@ -449,7 +438,7 @@ def test_the_checkpoint_alone_knows_it_too(store: Store, partition: Partition) -
     one.send(partition)
     two.send(partition)
     two.abort(version=2)
-    known = states(store, partition)
+    before = known(store, partition)
     store.close()
     producers = Producers()
     again = open_store(store.folder.path)
@@ -460,7 +449,7 @@ def test_the_checkpoint_alone_knows_it_too(store: Store, partition: Partition) -
     assert (
         sorted(producers.open_transactions()),
         sorted(producers.describe(partition.number, 1 << 62)),
-    ) == (known[2], known[4])  # type: ignore[index] # a tuple
+    ) == (before.open, before.producers)
 
 
 def test_an_open_transaction_keeps_its_producer(store: Store, partition: Partition) -> None:
@@ -529,11 +518,11 @@ def test_nothing_is_lost_when_the_checkpoint_is_made_anew(
     one.send(partition)
     two.send(partition)
     two.abort(version=2)
-    known = states(store, partition)
+    before = known(store, partition)
     store.close()
     store.folder.state.unlink()
     again = open_store(store.folder.path)
-    assert states(again, again.partition(partition.number)) == known
+    assert known(again, again.partition(partition.number)) == before
     again.close()
 
 

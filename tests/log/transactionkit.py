@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tests.log.logkit import append, make_batch, put
 
 from ottla.log.options import Change
 from ottla.log.partition import Partition
+from ottla.log.producers import OpenTransaction, ProducerState
 from ottla.log.store import Appended, Store
 from ottla.log.tickets import Ticket
 from ottla.log.transactions import Marker
@@ -95,3 +97,23 @@ class Producer:
 def aborted(store: Store, partition: Partition, start: int = 0, end: int = 1 << 62) -> list[object]:
     """Producer id and first offset of each."""
     return list(zip(*store.aborted(partition, start, end), strict=True))
+
+
+class Known(NamedTuple):
+    """All that a store knows of the transactions of a partition."""
+
+    last_stable_offset: int
+    high_watermark: int
+    aborted: list[object]
+    open: list[OpenTransaction]
+    producers: list[ProducerState]
+
+
+def known(store: Store, partition: Partition) -> Known:
+    return Known(
+        partition.last_stable_offset,
+        partition.high_watermark,
+        aborted(store, partition),
+        sorted(one for one in store.open_transactions() if one.partition == partition.number),
+        sorted(store.producers_of(partition)),
+    )
