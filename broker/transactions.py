@@ -295,10 +295,15 @@ class Transactions:
         now = self._table.now_ms()
         after, epoch = ended(txn, committed, version, now, self._new_producer_id)
         markers = self._markers(txn, epoch, committed, version)
+        moves, admitted = self._broker.coordinator.end_transaction(
+            txn.producer_id, txn.groups, committed
+        )
         try:
-            ticket = self._write_markers(markers, [self._table.row(after)])
+            ticket = self._write_markers(markers, [*moves, self._table.row(after)])
         except KafkaError as error:
+            admitted(None)
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        admitted(ticket)
         self._table.install(after, ticket)
         return after
 

@@ -344,7 +344,7 @@ def test_several_transactions_in_one_request(harness: Harness, topic: str) -> No
 def test_without_verification_old_writes_are_let_in_and_may_hang(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness = Harness(tmp_path / "data", **{"transaction.partition.verification.enable": "false"})
+    harness = Harness(tmp_path / "data", transaction_partition_verification_enable="false")
     harness.topic("t")
     producer = ready(harness, OLD)
     assert producer.produce("t", 0, b"a") is Error.NONE
