@@ -39,6 +39,11 @@ Move a whole group to other offsets, with or without members. Members are remove
 their late commits are refused; then the offsets are written; then the members, which come back by
 themselves, go on from there. Offsets outside of a partition's log become its start or end."""
 
+_ABORT = """\
+Abort the transaction that an id has open, and fence its producer, as a new instance of it would.
+With --topic, --partition and --producer-id instead: end one that hangs, open in a partition while
+no coordinator is going to end it; `ottla transactions list --hanging` shows them."""
+
 _INSPECT = """\
 Show what a data folder holds: the sealed files of the log with the partitions and offsets in each.
 The broker may be running: sealed files do not change, the one being written is only named. With
@@ -84,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_produce(commands)
     _add_consume(commands)
     _add_groups(commands)
+    _add_transactions(commands)
     _add_inspect(commands)
     _add_repair(commands)
     return parser
@@ -219,6 +225,35 @@ def _add_groups(commands: Commands) -> None:
     watch = _client(add("watch", help="describe a group whenever it has changed"))
     watch.add_argument("name", metavar="GROUP")
     watch.add_argument("--interval", type=float, default=1.0, metavar="S", help="default: 1 s")
+
+
+def _add_transactions(commands: Commands) -> None:
+    transactions = commands.add_parser("transactions", help="list, describe, abort transactions")
+    actions = transactions.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser
+
+    listing = _client(add("list", help="transactional ids, and what state each is in"))
+    listing.add_argument(
+        "--state", help="only ids in this state: Ongoing, Empty, CompleteCommit..."
+    )
+    listing.add_argument(
+        "--longer-than", type=float, metavar="S", help="only those begun more than S seconds ago"
+    )
+    listing.add_argument("--pattern", metavar="RE", help="only ids that this matches as a whole")
+    listing.add_argument(
+        "--hanging",
+        action="store_true",
+        help="instead, what is open in a partition and no coordinator is going to end",
+    )
+
+    describe = _client(add("describe", help="producer, timeout, age and partitions"))
+    describe.add_argument("ids", nargs="+", metavar="ID")
+
+    abort = _client(add("abort", help="abort an open transaction", description=_ABORT))
+    abort.add_argument("id", nargs="?", metavar="ID", help="transactional id")
+    abort.add_argument("--topic", help="where a transaction hangs")
+    abort.add_argument("--partition", type=int, metavar="N")
+    abort.add_argument("--producer-id", type=int, metavar="N", help="whose transaction hangs")
 
 
 def _add_inspect(commands: Commands) -> None:

@@ -174,11 +174,17 @@ class Cluster:
         return [self._connection(at).call(request, response) for at in self._brokers.values()]
 
     def call_coordinator(
-        self, group_id: str, request: Message, response: type[R], at_most: int | None = None
+        self,
+        key: str,
+        request: Message,
+        response: type[R],
+        at_most: int | None = None,
+        *,
+        key_type: int = 0,
     ) -> R:
-        """Ask the broker that coordinates a group, in version `at_most` or below. Raises KafkaError
-        when there is none."""
-        asking = FindCoordinatorRequest(coordinator_keys=[group_id])
+        """Ask the broker that coordinates a group (key_type 1: a transactional id), in version
+        `at_most` or below. Raises KafkaError when there is none."""
+        asking = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
         (found,) = self.call(asking, FindCoordinatorResponse).coordinators
         raise_for(found.error_code, found.error_message)
         connection = self._connection((found.host, found.port))

@@ -17,6 +17,7 @@ _MODULES = {
     "produce": "cli_produce",
     "consume": "cli_consume",
     "groups": "cli_groups",
+    "transactions": "cli_transactions",
     "inspect": "cli_folder",
     "repair": "cli_folder",
 }

@@ -74,6 +74,7 @@ class ServerConfig:
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
+    offsets_topic_num_partitions: int
     ottla_cluster_id: str | None
     ottla_connection_parked_max_requests: int
     ottla_connection_send_max_bytes: int

@@ -148,6 +148,10 @@ BROKER: dict[str, Honoured] = {
     "offset.metadata.max.bytes": Honoured("Longest metadata string of an offset commit."),
     "offsets.retention.minutes": Honoured("Offsets of a group without members live this long."),
     "offsets.retention.check.interval.ms": Honoured("How often expired offsets are looked for."),
+    "offsets.topic.num.partitions": Honoured(
+        "There is no such topic; DescribeTransactions tells by its partitions, as Kafka does, whose"
+        " groups' offsets a transaction will move."
+    ),
 }
 
 _ONE_NODE = " There is one replica, so more than 1 refuses acks=all with NOT_ENOUGH_REPLICAS."

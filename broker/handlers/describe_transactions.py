@@ -1,7 +1,8 @@
 """DescribeTransactions v0: what the coordinator knows of transactional ids (KIP-664).
 
-Partitions of deleted topics are not listed, and neither is anything for groups, which in Kafka
-are partitions of __consumer_offsets.
+Partitions of deleted topics are not listed. A group whose offsets are to be moved is told as Kafka
+tells it, by the partition of __consumer_offsets that would hold them there: there is no other field
+for it, and without one a transaction that only holds offsets would look empty.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ottla.wire.api.describe_transactions import (
 )
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
+
+OFFSETS = "__consumer_offsets"
 
 
 def handle(ctx: Context, request: DescribeTransactionsRequest) -> Message | Context:
@@ -38,7 +41,10 @@ def _describe(ctx: Context, transactional_id: str) -> TransactionState:
         missing = Error.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Error.INVALID_REQUEST
         return TransactionState(error_code=missing, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(filter(None, map(transactions.place, txn.partitions))):
+    places = set(filter(None, map(transactions.place, txn.partitions)))
+    count = ctx.broker.config.offsets_topic_num_partitions
+    places |= {(OFFSETS, java_hash(group_id) % count) for group_id in txn.groups}
+    for topic, index in sorted(places):
         topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,
@@ -49,6 +55,17 @@ def _describe(ctx: Context, transactional_id: str) -> TransactionState:
         producer_epoch=txn.producer_epoch,
         topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode, without its sign (Kafka's Utils.abs)."""
+    value = 0
+    units = text.encode("utf-16-le")
+    for low, high in zip(units[::2], units[1::2], strict=True):
+        value = (value * 31 + (high << 8 | low)) & 0xFFFFFFFF
+    if value >= 1 << 31:
+        value = (1 << 32) - value
+    return value & 0x7FFFFFFF
 
 
 def on_error(

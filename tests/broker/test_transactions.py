@@ -13,6 +13,7 @@ from tests.broker.txnkit import NEW, OLD, TIMEOUT_MS, TxnProducer, seen
 from tests.log.logkit import crash_copy
 
 from ottla.broker import transaction_table
+from ottla.broker.handlers.describe_transactions import java_hash
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -639,3 +640,17 @@ def test_describing(harness: Harness, topic: str) -> None:
     assert found.transaction_start_time_ms == harness.clock.wall_ms()
     assert (found.producer_id, found.producer_epoch) == (producer.id, 0)
     assert [(t.topic, t.partitions) for t in found.topics] == [(topic, [0, 1])]
+
+
+def test_describing_offsets_as_kafka_does(harness: Harness, topic: str) -> None:
+    producer = ready(harness, NEW)
+    assert producer.offsets("my-group", topic, 0, 3) is Error.NONE
+    found = producer.describe().topics
+    assert [(t.topic, t.partitions) for t in found] == [("__consumer_offsets", [12])]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("", 0), ("a", 97), ("my-group", 1906497762), ("polygenelubricants", 0)]
+)
+def test_hashes_of_strings_are_javas(text: str, value: int) -> None:
+    assert java_hash(text) == value

@@ -1,0 +1,176 @@
+"""`ottla transactions`, against a broker in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.broker.harness import START_MS
+from tests.broker.serving import Serving, ottla
+
+from ottla.broker.cli import main
+from ottla.broker.cli_client import Connection
+from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.wire.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.errors import Error
+from ottla.wire.records import TRANSACTIONAL, Record, build_batch
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("data")
+    settings = folder / "server.properties"
+    settings.write_text("transaction.partition.verification.enable=false\n")
+    data = str(folder / "data")
+    broker = Serving(str(settings), "--data-dir", data, "--durability", "os")
+    assert ottla("topics", "create", "t", "--partitions", "2", "-b", broker.address).returncode == 0
+    yield broker.address
+    assert broker.stop() == (0, "")
+
+
+class Producer:
+    """A transactional producer with one batch in an open transaction."""
+
+    def __init__(self, address: str, name: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.connection = Connection(host, int(port))
+        self.name = name
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        answer = self.connection.call(request, InitProducerIdResponse)
+        assert answer.error_code == 0
+        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def produce(self, partition: int = 0, version: int = 12, sequence: int = 0) -> Error:
+        """Version 12 adds the partition; 9 does not, and the broker here does not look."""
+        batch = build_batch(
+            [Record(0, START_MS, None, b"v")],
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL,
+        )
+        data = PartitionProduceData(index=partition, records=bytes(batch))
+        topics = [TopicProduceData(name="t", partition_data=[data])]
+        request = ProduceRequest(transactional_id=self.name, acks=-1, topic_data=topics)
+        answer = self.connection.call(request, ProduceResponse, version)
+        return Error(answer.responses[0].partition_responses[0].error_code)
+
+
+class Run:
+    """Runs commands in this process and keeps what they print."""
+
+    def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._address = address
+        self._capsys = capsys
+
+    def __call__(self, *args: str) -> tuple[int, str, str]:
+        status = main(["transactions", *args, "--bootstrap-server", self._address])
+        return status, *self._capsys.readouterr()
+
+    def json(self, *args: str) -> list[dict[str, object]]:
+        status, out, errors = self(*args, "--json")
+        assert status == 0, errors
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture
+def run(address: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(address, capsys)
+
+
+def test_listing_describing_and_aborting_one(address: str, run: Run) -> None:
+    producer = Producer(address, "orders-1")
+    row = {"transactional_id": "orders-1", "producer_id": producer.id, "state": "Empty"}
+    assert run.json("list", "--pattern", "orders-.*") == [row]
+    assert producer.produce(1) is Error.NONE
+    assert run.json("list", "--pattern", "orders-.*", "--state", "Ongoing") == [
+        row | {"state": "Ongoing"}
+    ]
+    assert run.json("list", "--pattern", "orders-.*", "--longer-than", "1000") == []
+    (found,) = run.json("describe", "orders-1")
+    age_ms = found.pop("open_ms")
+    assert isinstance(age_ms, int)
+    assert 0 <= age_ms < 60_000
+    assert found == {
+        "transactional_id": "orders-1",
+        "state": "Ongoing",
+        "producer_id": producer.id,
+        "producer_epoch": 0,
+        "timeout_ms": 60_000,
+        "partitions": [{"topic": "t", "partition": 1}],
+    }
+    assert run.json("list", "--hanging") == []
+    status, out, _ = run("describe", "orders-1")
+    assert status == 0
+    assert f"orders-1  Ongoing  producer {producer.id} epoch 0  timeout 60000 ms  open for " in out
+    assert "t\t1\n" in out
+
+    status, _, said = run("abort", "orders-1")
+    assert (status, said) == (0, "orders-1 is aborted and its producer fenced\n")
+    assert producer.produce(1, sequence=1) is Error.INVALID_PRODUCER_EPOCH
+    assert run.json("describe", "orders-1")[0]["state"] == "CompleteAbort"
+    status, _, said = run("abort", "orders-1")
+    assert (status, said) == (
+        1,
+        "ottla: orders-1 has no transaction open: it is CompleteAbort\n",
+    )
+
+
+def test_finding_and_ending_what_hangs(address: str, run: Run) -> None:
+    producer = Producer(address, "late")
+    assert producer.produce(0, version=9) is Error.NONE
+    (found,) = run.json("list", "--hanging")
+    assert (found["topic"], found["partition"], found["producer_id"]) == ("t", 0, producer.id)
+    place = ("--topic", "t", "--partition", "0", "--producer-id")
+    status, _, said = run("abort", *place, str(producer.id))
+    assert (status, said) == (
+        0,
+        f"the transaction of producer {producer.id} in t-0 is aborted\n",
+    )
+    assert run.json("list", "--hanging") == []
+    status, _, said = run("abort", *place, str(producer.id))
+    assert status == 1
+    assert f"producer {producer.id} has no transaction open in t-0" in said
+
+
+def test_what_its_coordinator_will_end_is_left_to_it(address: str, run: Run) -> None:
+    producer = Producer(address, "steady")
+    assert producer.produce(0) is Error.NONE
+    args = ("--topic", "t", "--partition", "0", "--producer-id", str(producer.id))
+    status, _, said = run("abort", *args)
+    assert status == 1
+    assert "abort it by its transactional id" in said
+    assert run("abort", "steady")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("describe", "nobody"), "there is no transactional id 'nobody'"),
+        (("abort", "nobody"), "there is no transactional id 'nobody'"),
+        (("list", "--state", "Busy"), "there is no state 'Busy'"),
+        (("list", "--pattern", "("), "is not a valid regular expression"),
+        (("abort",), "give a transactional id"),
+        (("abort", "--topic", "t"), "--partition and --producer-id"),
+        (("abort", "x", "--topic", "t"), "give a transactional id, or"),
+        (
+            ("abort", "--topic", "t", "--partition", "9", "--producer-id", "0"),
+            "t has no partition 9",
+        ),
+        (
+            ("abort", "--topic", "no", "--partition", "0", "--producer-id", "0"),
+            "there is no topic no",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said(run: Run, args: tuple[str, ...], said: str) -> None:
+    status, out, errors = run(*args)
+    assert (status, out) == (1, "")
+    assert said in errors
+    assert errors.count("\n") == 1
