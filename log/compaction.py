@@ -40,6 +40,10 @@ _logger = logging.getLogger(__name__)
 Request = int | Callable[[], object]
 Steps = Generator[Request, Any, None]
 
+#: Rows in one commit, and how much of a tick's budget that takes.
+_ROWS_AT_ONCE: Final = 500
+_A_TICK: Final = 200
+
 #: layout version, compacted up to, latest delete horizon (-1: no tombstone is left)
 _ROW: Final = Struct("<Bqq")
 _ROW_VERSION: Final = 1
@@ -167,7 +171,7 @@ class Compaction:
         except LogError as error:
             self._give_up(error)
             return
-        self._commit(cleaners)
+        yield from self._commit(cleaners)
 
     def _give_up(self, error: LogError) -> None:
         """A file that cannot be read is left as it is, and so are the partitions in it."""
@@ -291,25 +295,22 @@ class Compaction:
                 if row is not None:  # else it is gone
                     starts[number] = read_row(row)[1]
 
-    def _commit(self, cleaners: list[Cleaner]) -> None:
-        """Say how far each partition is compacted."""
+    def _commit(self, cleaners: list[Cleaner]) -> Steps:
+        """Say how far each partition is compacted, and forget the aborted transactions of which
+        nothing is left: nobody reads any more what they had here."""
         store = self._store
         configured = set(store.partitions.configured())
-        rows = [
-            cleaned_row(cleaner.number, cleaner.end, cleaner.horizon)
-            for cleaner in cleaners
-            if cleaner.number in configured
-        ]
-        # Nobody reads any more what an aborted transaction had here.
-        rows += [
-            aborted_gone(cleaner.number, marker)
-            for cleaner in cleaners
-            if cleaner.number in configured
-            for marker in cleaner.unmarked & store.partitions.aborted(cleaner.number).markers
-        ]
-        if rows:
-            store.change(rows)
+        there = [cleaner for cleaner in cleaners if cleaner.number in configured]
+        rows = [cleaned_row(one.number, one.end, one.horizon) for one in there]
+        for one in there:
+            known = store.partitions.aborted(one.number).markers if one.unmarked else ()
+            rows += [
+                aborted_gone(one.number, marker) for marker in one.unmarked.intersection(known)
+            ]
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
+            store.change(rows[at : at + _ROWS_AT_ONCE])
             store.flush()
+            yield _A_TICK
 
 
 def _any_changes(cleaners: list[Cleaner], segment: SealedSegment) -> bool:

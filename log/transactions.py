@@ -290,6 +290,11 @@ class Aborted:
 
     def remove(self, gone: set[int]) -> None:
         """Rows are gone, by their markers."""
+        count = len(gone)
+        if gone == set(self._markers[:count]):  # the oldest, nearly always
+            for name in self.__slots__:
+                del getattr(self, name)[:count]
+            return
         kept = [index for index, marker in enumerate(self._markers) if marker not in gone]
         for name in self.__slots__:
             column = getattr(self, name)

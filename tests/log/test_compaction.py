@@ -22,7 +22,6 @@ from ottla.wire.codecs import Codec
 from ottla.wire.records import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
-    TRANSACTIONAL,
     Record,
     build_batch,
     read_header,
@@ -170,15 +169,6 @@ def test_records_without_a_key_go(log: CompactedLog) -> None:
     log.put([(None, b"1")])
     log.compact()
     assert log.left() == [(1, b"a", b"1"), (2, b"", b"2"), (3, None, b"1")]
-
-
-def test_transactions_are_left_as_they_are(log: CompactedLog) -> None:
-    log.put(rows("a=1"))
-    log.put(rows("a=2"), attributes=TRANSACTIONAL, producer=(5, 0, 0))
-    log.put(rows("b=1"))
-    log.roll()
-    log.compact()
-    assert [offset for offset, _, _ in log.left()] == [0, 1, 2]
 
 
 def test_a_batch_that_cannot_be_opened_is_left_as_it_is(log: CompactedLog) -> None:
