@@ -86,11 +86,16 @@ def test_trap_5_produce_is_announced_from_version_0() -> None:
     assert (produce.min_version, produce.max_version) == (0, 13)
 
 
-def test_only_features_that_work_are_announced(client: Client) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_only_features_that_work_are_announced(client: Client, version: int) -> None:
     answer = client.call(
-        ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4
+        ApiVersionsRequest(client_software_name="t", client_software_version="1"), version
     )
-    assert {feature.name for feature in answer.finalized_features} == {"metadata.version"}
+    levels = {f.name: (f.min_version_level, f.max_version_level) for f in answer.finalized_features}
+    assert levels == {"metadata.version": (30, 30), "transaction.version": (2, 2)}
+    supported = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}
+    new = {"transaction.version": (0, 2)} if version >= 4 else {}
+    assert supported == {"metadata.version": (30, 30)} | new, "older clients cannot read a 0"
     assert answer.finalized_features_epoch >= 0
 
 
