@@ -25,6 +25,7 @@ from tests.log.transactionkit import Producer, aborted, known, marker
 from ottla.log.options import Change, Table
 from ottla.log.partition import Partition
 from ottla.log.producers import Producers, ProducerState
+from ottla.log.repair import repair
 from ottla.log.store import Store
 from ottla.log.transactions import (
     Aborted,
@@ -524,6 +525,60 @@ def test_nothing_is_lost_when_the_checkpoint_is_made_anew(
     again = open_store(store.folder.path)
     assert known(again, again.partition(partition.number)) == before
     again.close()
+
+
+# -------------------------------------------------------------------------------- damaged files
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_damaged_file(tmp_path: Path, repaired: bool, checkpoint: bool) -> None:
+    """What a checkpoint knows stays known; else a transaction whose marker is lost is open again,
+    and can be ended."""
+    store = open_store(tmp_path / "log", options=with_options(checkpoint_ms=1))
+    partition, other = new_partitions(store, 2)
+    one, two = Producer(store, 1), Producer(store, 2)
+    one.send(partition)
+    two.send(partition)
+    put(store, other, make_batch())
+    store.roll()
+    store.tick(1000)
+    one.abort(version=2)
+    two.commit(version=2)
+    put(store, partition, make_batch())
+    end = partition.high_watermark
+    if checkpoint:
+        store.roll()
+        store.tick(2000)
+        assert store.state.applied == store.committed
+    name = max(p.name for p in (store.folder.path / "log").iterdir() if "-" not in p.name)
+    if checkpoint:
+        name = sorted(p.name for p in (store.folder.path / "log").iterdir() if "sealed" in p.name)[
+            1
+        ]
+    copy = crash_copy(store.folder.path, tmp_path / "copy")
+    store.close()
+    with open(copy / "log" / name, "r+b") as file:
+        file.truncate(5000)
+    if repaired:
+        assert repair(copy).lost
+    store = open_store(copy)
+    partition = store.partition(partition.number)
+    assert partition.high_watermark >= end
+    still_open = [one.producer_id for one in sorted(store.open_transactions())]
+    if checkpoint:
+        assert still_open == []
+        assert aborted(store, partition) == [(1, 0)]
+        assert partition.last_stable_offset == partition.high_watermark
+    else:
+        assert still_open == [1, 2]
+        assert partition.last_stable_offset == 0
+    markers = [marker(partition, 1, 1, committed=False), marker(partition, 2, 1)]
+    store.write_markers(markers, [], 3000)
+    store.flush()
+    assert partition.last_stable_offset == partition.high_watermark
+    assert aborted(store, partition) == [(1, 0)]
+    store.close()
 
 
 # ------------------------------------------------------------------------------ who writes here
