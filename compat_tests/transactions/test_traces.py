@@ -6,6 +6,7 @@ before you keep it.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +35,13 @@ def test_trace(
         SCENARIOS[name](script)
     finally:
         script.close()
-        failed = "\n".join(script.lines[-5:])
-        print(failed)
+        print("\n".join(script.lines[-5:]))  # where it was when it went wrong
     path = TRACES / f"{name}.txt"
     if os.environ.get("OTTLA_RECORD_TRACES") and target == "apache":
         path.write_text("\n".join(script.lines) + "\n")
-    assert script.lines == path.read_text().splitlines()
+    wanted = path.read_text().splitlines()
+    difference = difflib.unified_diff(wanted, script.lines, "Kafka", target, n=1, lineterm="")
+    assert script.lines == wanted, "\n".join(difference)
 
 
 def test_no_trace_without_a_scenario() -> None:

@@ -133,7 +133,6 @@ def bits_and_names_that_do_not_fit(script: Script, protocol: Protocol) -> None:
     a.produce("no id", transactional=False, producer_id=-1, producer_epoch=-1)
     a.produce("transactional, no name", transactional_id=None)
     a.produce("transactional, no id", producer_id=-1, producer_epoch=-1)
-    a.produce("control", attributes=batch.CONTROL)
     script.describe("a", "b")
     if protocol.adds:
         a.add(0)
@@ -146,6 +145,7 @@ def bits_and_names_that_do_not_fit(script: Script, protocol: Protocol) -> None:
     a.produce("plain without a name", transactional=False, transactional_id=None)
     a.produce("acks 1", acks=1)
     a.produce("to nowhere", partition=7)
+    a.produce("control", attributes=batch.CONTROL)
     script.describe("a", "b")
     a.end("commit")
     b.end("abort")
@@ -166,8 +166,11 @@ def sequences(script: Script, protocol: Protocol) -> None:
     a.produce("2", sequence=2)
     a.produce("old", sequence=0)
     a.finish("commit")
-    a.produce("2", sequence=2)
-    a.write("next")
+    if protocol.adds:
+        a.add(0)
+    else:
+        a.produce("2", sequence=2)
+    a.produce("next")
     a.produce("gap", sequence=9)
     a.finish("abort")
     a.init()
