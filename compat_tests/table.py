@@ -1,7 +1,8 @@
 """python -m compat_tests.table: docs/compatibility.md from a run against each target.
 
 The runs are those of `pytest compat_tests --results .cache/results/TARGET.json [--target=TARGET]`;
-`make compat-table` makes both and then the table.
+`make compat-table` makes both and then the table. A part that was run again by itself may write to
+TARGET-anything.json beside it: of a test in several files the youngest file counts.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ SECTIONS = {
     "groups/test_many.py": "Consumer groups: many members, many groups",
     "groups/test_admin.py": "Consumer groups: administration",
     "groups/test_traces.py": "Byte by byte: conversations of groups",
+    "transactions/test_clients.py": "Transactions",
+    "transactions/test_restart.py": "Transactions: the broker restarts or is killed",
+    "transactions/test_traces.py": "Byte by byte: conversations of transactions",
     "test_tools.py": "Kafka's command-line tools",
     "test_kill9.py": "kill -9 under load",
     "traps/test_framing.py": "Byte by byte: framing and versions",
@@ -87,23 +91,53 @@ class Row:
 
 
 def title_of(function: str) -> str:
-    """`test_trap_03_a_newer_...` to `3: a newer ...`."""
-    text = function.removeprefix("test_").replace("_", " ")
+    """`test_trap_03_a_newer_...` to `3: a newer ...`, `TestAdmin::test_reset` to `admin: reset`."""
+    group, _, test = function.rpartition("::")
+    text = test.removeprefix("test_").replace("_", " ")
+    if group:
+        words = re.findall("[A-Z][a-z]+", group.removeprefix("Test"))
+        return f"{' '.join(words).lower()}: {text}"
     trap = re.match(r"trap (\d+) (.*)", text)
     return f"{int(trap.group(1))}: {trap.group(2)}" if trap else text
+
+
+def client_of(name: str, outcome: dict[str, str]) -> str:
+    """The client that the test ran with; "" for none. Some tests have it as a parameter."""
+    parameters = name.partition("[")[2]
+    named = next((client for client in CLIENTS if parameters.startswith(client)), "")
+    return outcome.get("client", named)
+
+
+def outcomes_of(results: Path, target: str) -> dict[str, dict[str, str]]:
+    """What every test said by its id, from all files of the target, the youngest last.
+
+    Raises FileNotFoundError when there is none.
+    """
+    files = sorted(
+        [*results.glob(f"{target}.json"), *results.glob(f"{target}-*.json")],
+        key=lambda file: file.stat().st_mtime,
+    )
+    if not files:
+        raise FileNotFoundError(
+            f"no {target}.json in {results}: run pytest compat_tests --target={target}"
+            f" --results {results / target}.json"
+        )
+    outcomes: dict[str, dict[str, str]] = {}
+    for file in files:
+        outcomes |= json.loads(file.read_text())["tests"]
+    return outcomes
 
 
 def gather(results: Path) -> dict[str, dict[str, Row]]:
     """Rows by module and test function, in the order in which the tests ran."""
     sections: dict[str, dict[str, Row]] = defaultdict(dict)
     for target in TARGETS:
-        document = json.loads((results / f"{target}.json").read_text())
-        for node, outcome in document["tests"].items():
+        for node, outcome in outcomes_of(results, target).items():
             path, _, name = node.partition("::")
             module = path.removeprefix("compat_tests/")
             function = name.partition("[")[0]
             row = sections[module].setdefault(function, Row(title_of(function)))
-            cell = row.cells[outcome.get("client", ""), target]
+            cell = row.cells[client_of(name, outcome), target]
             if outcome["outcome"] == "passed":
                 cell.passed += 1
             else:
