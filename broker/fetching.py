@@ -25,7 +25,6 @@ from ottla.log.errors import LogError
 from ottla.log.partition import Partition
 from ottla.log.reading import Cold, Read
 from ottla.wire.api.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -33,6 +32,7 @@ from ottla.wire.api.fetch import (
     PartitionData,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.packed import Packed
 
 READ_COMMITTED: Final = 1
 #: What a look at a partition gives: batches, where logs diverge, what is wrong, or nothing.
@@ -282,12 +282,9 @@ class Reading:
     def _add_aborted(self, data: PartitionData, partition: Partition, start: int, end: int) -> None:
         """Whose records the consumer is to leave out: every aborted transaction that touches what
         was read, also where its first record or its marker lies outside."""
-        producer_ids, firsts = self._broker.store.aborted(partition, start, end)
-        if producer_ids:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id=producer_id, first_offset=first)
-                for producer_id, first in zip(producer_ids, firsts, strict=True)
-            ]
+        columns = self._broker.store.aborted(partition, start, end)
+        if columns[0]:
+            data.aborted_transactions = Packed(columns)
 
     def _partition(self, wanted: Wanted) -> Partition:
         topics = self._broker.topics

@@ -7,6 +7,7 @@ the partitions' high watermarks show only what is true.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -389,9 +390,7 @@ class Store:
         """All transactions that are open in what is admitted, by the partitions' own numbers."""
         return self.producers.open_transactions()
 
-    def aborted(
-        self, partition: Partition, start: int, end: int
-    ) -> tuple[Sequence[int], Sequence[int]]:
+    def aborted(self, partition: Partition, start: int, end: int) -> tuple[array[int], array[int]]:
         """Producer ids and first offsets of the aborted transactions that touch the offsets from
         `start` up to `end` (exclusive), committed ones, in the order of their markers."""
         return self.partitions.aborted(partition.number).overlapping(start, end)

@@ -309,7 +309,7 @@ class Aborted:
         """The oldest markers, those below `offset`, at most so many."""
         return self._markers[: min(most, bisect_left(self._markers, offset))]
 
-    def overlapping(self, start: int, end: int) -> tuple[Sequence[int], Sequence[int]]:
+    def overlapping(self, start: int, end: int) -> tuple[array[int], array[int]]:
         """Producer ids and first offsets of those that touch the offsets from `start` up to `end`
         (exclusive), by their markers' offsets.
 
@@ -320,13 +320,16 @@ class Aborted:
         markers = self._markers
         low = bisect_left(markers, start)
         if low == len(markers):
-            return (), ()
+            return array("q"), array("q")
         high = min(bisect_left(self._stables, end, low) + 1, len(markers))
         producers, firsts = self._producers[low:high], self._firsts[low:high]
         if markers[high - 1] < end:  # and so does each of them begin before
             return producers, firsts
         inside = [index for index, first in enumerate(firsts) if first < end]
-        return [producers[index] for index in inside], [firsts[index] for index in inside]
+        return (
+            array("q", [producers[index] for index in inside]),
+            array("q", [firsts[index] for index in inside]),
+        )
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """Producer id, first offset and marker's offset of each, by the latter."""

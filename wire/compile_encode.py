@@ -12,8 +12,16 @@ from struct import error as StructError
 from typing import Any, NamedTuple
 
 from ottla.wire import primitives
-from ottla.wire.compile_source import Source, has_records, is_numbers, literal, struct_format
+from ottla.wire.compile_source import (
+    Source,
+    has_records,
+    is_columns,
+    is_numbers,
+    literal,
+    struct_format,
+)
 from ottla.wire.errors import EncodeError
+from ottla.wire.packed import Packed
 from ottla.wire.primitives import Buffer, encode_uvarint
 from ottla.wire.schema import FIELDS, FIXED, Field, Message
 
@@ -258,6 +266,10 @@ class _Encoder:
         self.measure(field, a, n, f"{n} = len({a}){one}", f"{a} = ()")
         self.prefix("i", n)
         self.gather()
+        if item.struct is not None and is_columns(item.struct, self.version):
+            source.names["Packed"] = Packed
+            with source.block(f"if {a}.__class__ is Packed:"):
+                source.emit(f"{self.parts}.append({a}.rows({self.compact}))", f"{a} = ()")
         with source.block(f"for {element} in {a}:"):
             if item.struct is not None:
                 self.struct(item.struct, element)

@@ -100,6 +100,12 @@ def literal(field: Field, source: Source) -> str:
     return repr(field.default)
 
 
+def is_columns(cls: type, version: int) -> bool:
+    """Whether all that travels of a struct is int64, so that an array of it may be Packed."""
+    there = [field for field in FIELDS[cls] if version in field.versions]
+    return all(field.kind == "int64" and field.tag is None for field in there)
+
+
 def is_numbers(field: Field) -> bool:
     """Whether an array holds values that one `struct` letter each can read."""
     return field.item is not None and field.item.kind in FIXED and field.item.kind != "uuid"

@@ -1,5 +1,6 @@
 """Fetch: record batches from an offset on, with a long poll."""
 
+from ottla.wire.packed import Packed
 from ottla.wire.primitives import Buffer
 from ottla.wire.schema import (
     Message,
@@ -101,7 +102,10 @@ class PartitionData:
     diverging_epoch: EpochEndOffset | None = nested(EpochEndOffset, "12+", tag=0)
     current_leader: LeaderIdAndEpoch | None = nested(LeaderIdAndEpoch, "12+", tag=1)
     snapshot_id: SnapshotId | None = nested(SnapshotId, "12+", tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, null="4+")
+    #: Packed by who writes many; read as a list.
+    aborted_transactions: list[AbortedTransaction] | Packed | None = array(
+        AbortedTransaction, null="4+"
+    )
     preferred_read_replica: int = int32("11+", default=-1)
     records: Buffer | list[Buffer] | None = records(null="4+", default=b"")
 
