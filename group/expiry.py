@@ -13,7 +13,7 @@ from typing import Final
 from ottla.group import pending_offsets
 from ottla.group.members import ClassicGroup
 from ottla.group.outcome import GROUPS, OFFSETS, Outcome
-from ottla.group.registry import Due, Kind, Registry
+from ottla.group.registry import Kind, Registry, due_of
 from ottla.group.rows import Offset, decode_offset, group_key, offset_key, offset_partition
 from ottla.group.states import State
 
@@ -52,7 +52,7 @@ class Expiry:
 
     def look(self, group: ClassicGroup, now: int, out: Outcome) -> None:
         """Remove a slice of the group's expired offsets, and the group with the last of them."""
-        due = Due(Kind.EXPIRY, group.group_id)
+        due = due_of(Kind.EXPIRY, group.group_id)
         if not self.rows.settled(group.group_id):
             self.timers.at(due, now + BUSY_MS)
             return
@@ -113,7 +113,7 @@ class Expiry:
 
     def sweep(self, number: int, now: int, out: Outcome) -> None:
         """Remove a slice of a dead group's offsets, with the last one its row."""
-        due = Due(Kind.SWEEP, str(number))
+        due = due_of(Kind.SWEEP, str(number))
         group_id = self.registry.dead[number]
         if not self.rows.settled(group_id):
             self.timers.at(due, now + BUSY_MS)
@@ -140,7 +140,7 @@ class Expiry:
         groups = [group for group in self.registry.groups.values() if group.number]
         self._forgotten.extend((group, p) for p in partition_ids for group in groups)
         if self._forgotten:
-            self.timers.at(Due(Kind.FORGET, ""), now)
+            self.timers.at(due_of(Kind.FORGET, ""), now)
 
     def forget_slice(self, now: int, out: Outcome) -> None:
         """Remove what is committed for a slice of them. A commit still on its way is missed here
@@ -152,4 +152,4 @@ class Expiry:
             if self.rows.get(OFFSETS, key) is not None:
                 out.records.append((OFFSETS, key, None))
         if self._forgotten:
-            self.timers.at(Due(Kind.FORGET, ""), now)
+            self.timers.at(due_of(Kind.FORGET, ""), now)

@@ -20,7 +20,7 @@ from ottla.group.members import ClassicGroup
 from ottla.group.offsets import FETCH_GROUPS_FROM, Offsets
 from ottla.group.outcome import Call, Catalog, Outcome, Rows, Ticket
 from ottla.group.rebalance import Rebalance, refused
-from ottla.group.registry import Due, Kind, Registry
+from ottla.group.registry import Due, Kind, Registry, due_of
 from ottla.group.settings import GroupSettings
 from ottla.group.states import State
 from ottla.group.transactional import Transactional
@@ -81,13 +81,13 @@ class Machine:
         group = self.registry.load(key, value)
         timers = self.registry.timers
         if group is None:
-            timers.at(Due(Kind.SWEEP, str(int.from_bytes(key))), now)
+            timers.at(due_of(Kind.SWEEP, str(int.from_bytes(key))), now)
             return
         for member in group.members.values():
             self.registry.renew(group, member, now)
         if group.state is State.COMPLETING_REBALANCE:
             group.reason, group.began_ms = "the broker was restarted", now
-            timers.at(Due(Kind.SYNC, group.group_id), now + group.rebalance_timeout_ms())
+            timers.at(due_of(Kind.SYNC, group.group_id), now + group.rebalance_timeout_ms())
         self.registry.look_at_offsets(group, now)
 
     # ------------------------------------------------------------------------------------- handle
@@ -132,29 +132,32 @@ class Machine:
             out = self._serve(due, now)
             if out.records or out.replies or out.rebalances:
                 outcomes.append(out)
-            if due.kind in _SLICED:
+            if due[0] in _SLICED:
                 break
         return outcomes
 
     def _serve(self, due: Due, now: int) -> Outcome:
-        if due.kind is Kind.SWEEP:
+        kind, group_id, member_id = due
+        if kind is Kind.SWEEP:
             out = Outcome(())
-            self._expiry.sweep(int(due.group_id), now, out)
+            self._expiry.sweep(int(group_id), now, out)
             return out
-        if due.kind is Kind.FORGET:
+        if kind is Kind.FORGET:
             out = Outcome(())
             self._expiry.forget_slice(now, out)
             return out
-        out = Outcome((due.group_id,))
-        group = self.registry.groups.get(due.group_id)
+        out = Outcome((group_id,))
+        group = self.registry.groups.get(group_id)
         if group is not None:
-            self._serve_group(group, due, now, out)
+            self._serve_group(group, kind, member_id, now, out)
         return out
 
-    def _serve_group(self, group: ClassicGroup, due: Due, now: int, out: Outcome) -> None:
-        match due.kind:
+    def _serve_group(
+        self, group: ClassicGroup, kind: Kind, member_id: str, now: int, out: Outcome
+    ) -> None:
+        match kind:
             case Kind.SESSION:
-                self._rebalance.session_ended(group, due.member_id, now, out)
+                self._rebalance.session_ended(group, member_id, now, out)
             case Kind.JOIN:
                 self._rebalance.join_deadline(group, now, out)
             case Kind.SYNC:

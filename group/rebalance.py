@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ottla.group.members import ClassicGroup, Member
 from ottla.group.outcome import Call, Outcome, Rebalanced
-from ottla.group.registry import Due, Kind, Registry
+from ottla.group.registry import Kind, Registry, due_of
 from ottla.group.states import TABLE, Act, State
 from ottla.group.subscription import subscribed_topics
 from ottla.wire.api.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -47,7 +47,7 @@ class Rebalance:
                 member.assignment = b""
             self._answer_sync(group, member, Error.REBALANCE_IN_PROGRESS, now, out)
         group.not_synced.clear()
-        self.timers.cancel(Due(Kind.SYNC, group.group_id))
+        self.timers.cancel(due_of(Kind.SYNC, group.group_id))
         group.reason, group.began_ms = reason, now
         group.enter(State.PREPARING_REBALANCE, now)
         if group.initial:
@@ -69,10 +69,10 @@ class Rebalance:
         delay = self.settings.initial_rebalance_delay_ms
         group.newcomer = False
         group.remaining_ms = max(group.rebalance_timeout_ms() - delay, 0)
-        self.timers.at(Due(Kind.JOIN, group.group_id), now + delay)
+        self.timers.at(due_of(Kind.JOIN, group.group_id), now + delay)
 
     def _await_joins(self, group: ClassicGroup, now: int) -> None:
-        self.timers.at(Due(Kind.JOIN, group.group_id), now + group.rebalance_timeout_ms())
+        self.timers.at(due_of(Kind.JOIN, group.group_id), now + group.rebalance_timeout_ms())
 
     # ------------------------------------------------------------------------ end of the join phase
 
@@ -83,7 +83,7 @@ class Rebalance:
         if group.initial and group.newcomer and group.remaining_ms:
             group.newcomer = False
             delay = self.settings.initial_rebalance_delay_ms
-            self.timers.at(Due(Kind.JOIN, group.group_id), now + min(delay, group.remaining_ms))
+            self.timers.at(due_of(Kind.JOIN, group.group_id), now + min(delay, group.remaining_ms))
             group.remaining_ms = max(group.remaining_ms - delay, 0)
         else:
             self.complete_join(group, now, out)
@@ -96,7 +96,7 @@ class Rebalance:
     def complete_join(self, group: ClassicGroup, now: int, out: Outcome) -> None:
         """Make the next generation of those who joined, and of static members in any case; it is
         written before anybody hears of it."""
-        self.timers.cancel(Due(Kind.JOIN, group.group_id))
+        self.timers.cancel(due_of(Kind.JOIN, group.group_id))
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
                 group.remove(member.member_id)
@@ -121,7 +121,7 @@ class Rebalance:
             self.registry.renew(group, member, now)
             member.new = False
             group.not_synced.add(member.member_id)
-        self.timers.at(Due(Kind.SYNC, group.group_id), now + group.rebalance_timeout_ms())
+        self.timers.at(due_of(Kind.SYNC, group.group_id), now + group.rebalance_timeout_ms())
 
     def _become_empty(self, group: ClassicGroup, now: int, out: Outcome) -> None:
         group.protocol_name = None
@@ -176,7 +176,7 @@ class Rebalance:
         """The member has sent its SyncGroup."""
         group.not_synced.discard(member.member_id)
         if not group.not_synced:
-            self.timers.cancel(Due(Kind.SYNC, group.group_id))
+            self.timers.cancel(due_of(Kind.SYNC, group.group_id))
 
     def sync_deadline(self, group: ClassicGroup, now: int, out: Outcome) -> None:
         """Members that got their JoinGroup answer and did not go on are out."""

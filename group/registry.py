@@ -1,7 +1,7 @@
 """All groups of a coordinator, their numbers, their deadlines and their rows."""
 
 from enum import IntEnum, auto
-from typing import NamedTuple
+from typing import TypeAlias
 
 from ottla.group import pending_offsets
 from ottla.group.members import ClassicGroup, Member
@@ -29,12 +29,13 @@ class Kind(IntEnum):
     """Offsets of deleted partitions can go, a slice at a time."""
 
 
-class Due(NamedTuple):
-    """Key of a deadline."""
+Due: TypeAlias = tuple[Kind, str, str]
+"""Key of a deadline: what it is about, group id (or number), member id (or nothing). A plain tuple,
+because each heartbeat makes one."""
 
-    kind: Kind
-    group_id: str
-    member_id: str = ""
+
+def due_of(kind: Kind, group_id: str, member_id: str = "") -> Due:
+    return kind, group_id, member_id
 
 
 class Registry:
@@ -91,7 +92,7 @@ class Registry:
             group.enter(State.DEAD, now)
             self.write(group, out)
             self.dead[group.number] = group.group_id
-            self.timers.at(Due(Kind.SWEEP, str(group.number)), now)
+            self.timers.at(due_of(Kind.SWEEP, str(group.number)), now)
 
     def drop_if_unused(self, group: ClassicGroup) -> None:
         """Forget a group that nobody has joined and nobody is about to."""
@@ -102,7 +103,7 @@ class Registry:
         for member_id in list(group.pending):
             self.forget_pending(group, member_id)
         for kind in (Kind.JOIN, Kind.SYNC, Kind.EXPIRY):
-            self.timers.cancel(Due(kind, group.group_id))
+            self.timers.cancel(due_of(kind, group.group_id))
         self.groups.pop(group.group_id, None)
 
     # ------------------------------------------------------------------------------ pending ids
@@ -115,22 +116,22 @@ class Registry:
         """
         group.pending[member_id] = None
         self.pending[group.group_id, member_id] = None
-        self.timers.at(Due(Kind.SESSION, group.group_id, member_id), deadline)
+        self.timers.at(due_of(Kind.SESSION, group.group_id, member_id), deadline)
         if len(self.pending) > self.settings.max_pending_members:
             group_id, oldest = next(iter(self.pending))
-            self.timers.at(Due(Kind.SESSION, group_id, oldest), 0)
+            self.timers.at(due_of(Kind.SESSION, group_id, oldest), 0)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         group.pending.pop(member_id, None)
         self.pending.pop((group.group_id, member_id), None)
-        self.timers.cancel(Due(Kind.SESSION, group.group_id, member_id))
+        self.timers.cancel(due_of(Kind.SESSION, group.group_id, member_id))
 
     # ------------------------------------------------------------------------------ expiry
 
     def look_at_offsets(self, group: ClassicGroup, now: int, deadline: int | None = None) -> None:
         """Look for expired offsets at `deadline` (default: when the check interval has passed),
         unless that is going to happen earlier anyway."""
-        due = Due(Kind.EXPIRY, group.group_id)
+        due = due_of(Kind.EXPIRY, group.group_id)
         if deadline is None:
             deadline = now + self.settings.offsets_retention_check_interval_ms
         planned = self.timers.deadline(due)
@@ -141,13 +142,13 @@ class Registry:
 
     def renew(self, group: ClassicGroup, member: Member, now: int) -> None:
         """The member has been heard of: its session starts again."""
-        due = Due(Kind.SESSION, group.group_id, member.member_id)
+        due = due_of(Kind.SESSION, group.group_id, member.member_id)
         self.timers.at(due, now + member.session_timeout_ms)
 
     def await_first_answer(self, group: ClassicGroup, member: Member, now: int) -> None:
         """A new member waits for its first JoinGroup answer, without an id to be heard with."""
-        due = Due(Kind.SESSION, group.group_id, member.member_id)
+        due = due_of(Kind.SESSION, group.group_id, member.member_id)
         self.timers.at(due, now + self.settings.new_member_join_timeout_ms)
 
     def end_session(self, group: ClassicGroup, member_id: str) -> None:
-        self.timers.cancel(Due(Kind.SESSION, group.group_id, member_id))
+        self.timers.cancel(due_of(Kind.SESSION, group.group_id, member_id))
