@@ -116,7 +116,7 @@ class Partitions:
                 number, marker = ABORTED_KEY.unpack(key)
                 if value is None:
                     gone.setdefault(number, set()).add(marker)
-                else:
+                elif number in self._views:  # else it was dropped in the meantime
                     self._aborted.setdefault(number, Aborted()).add(marker, value)
             if table is not Table.PARTITIONS:
                 continue

@@ -189,12 +189,7 @@ class Producers:
             )
         )
         producer.used_ms = now_ms
-        # The sixth oldest is committed: so the oldest is no longer among the last five, nor will
-        # it be if everything that waits for a commit fails.
-        while len(batches) > BATCHES_KEPT * _WIDTH and (
-            batches[BATCHES_KEPT * _WIDTH] < committed_end
-        ):
-            del batches[:_WIDTH]
+        _trim(batches, committed_end)
         self._changed.add((number, header.producer_id))
         if header.attributes & TRANSACTIONAL and producer.open < 0:
             if producer.history is None:
@@ -269,6 +264,7 @@ class Producers:
         producer = self._producer(number, producer_id, now_ms)
         if not producer.batches or producer.batches[-1] != epoch:
             producer.batches.extend((offset, NO_SEQUENCE, NO_SEQUENCE, now_ms, epoch))
+            _trim(producer.batches, committed_end)
         if producer.history is None:
             producer.history = History()
         producer.history.end(offset, end.coordinator_epoch, committed_end, now_ms)
@@ -438,6 +434,13 @@ class Producers:
         self.ongoing.pop(number, None)
         for producer_id in self._partitions.pop(number, ()):
             self._changed.add((number, producer_id))
+
+
+def _trim(batches: array[int], committed_end: int) -> None:
+    """Let go of entries with five committed ones behind them: they are no longer among the last
+    five, nor will they be if everything that waits for a commit fails."""
+    while len(batches) > BATCHES_KEPT * _WIDTH and batches[BATCHES_KEPT * _WIDTH] < committed_end:
+        del batches[:_WIDTH]
 
 
 def _find(batches: array[int], epoch: int, first: int, last: int) -> Duplicate | None:

@@ -16,22 +16,27 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.options import Change, Table
-from ottla.wire.codecs import Buffer
+from ottla.wire.codecs import Buffer, Codec
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
     CONTROL,
+    MAGIC,
+    NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
     Record,
     build_batch,
     open_records,
+    read_header,
     record_body,
     record_heads,
+    repack,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +52,21 @@ _ABORT: Final = 0
 _COMMIT: Final = 1
 _KEY: Final = Struct(">hh")  # version, type
 _VALUE: Final = Struct(">hi")  # version, coordinator epoch
+_TEMPLATE: Final = BatchHeader(
+    base_offset=0,
+    batch_length=0,
+    partition_leader_epoch=0,
+    magic=MAGIC,
+    crc=0,
+    attributes=TRANSACTIONAL | CONTROL,
+    last_offset_delta=0,
+    base_timestamp=0,
+    max_timestamp=0,
+    producer_id=0,
+    producer_epoch=0,
+    base_sequence=NO_SEQUENCE,
+    record_count=1,
+)
 
 
 class Marker(NamedTuple):
@@ -73,14 +93,23 @@ class MarkerRefused(KafkaError):
 
 def marker_batch(marker: Marker, base_offset: int, leader_epoch: int, now_ms: int) -> bytearray:
     """The control batch that readers see, one record; the log gives it its place."""
-    key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
-    return build_batch(
-        [Record(base_offset, now_ms, key, _VALUE.pack(0, marker.coordinator_epoch))],
-        leader_epoch=leader_epoch,
+    header = _TEMPLATE._replace(
+        base_offset=base_offset,
+        partition_leader_epoch=leader_epoch,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
-        attributes=TRANSACTIONAL | CONTROL,
     )
+    return repack(header, _record(marker.committed, marker.coordinator_epoch), Codec.none)[0]
+
+
+@lru_cache(maxsize=16)
+def _record(committed: bool, coordinator_epoch: int) -> bytes:
+    """A marker's one record; the offset and the time are its batch's."""
+    key, value = _KEY.pack(0, _COMMIT if committed else _ABORT), _VALUE.pack(0, coordinator_epoch)
+    batch = build_batch([Record(0, 0, key, value)])
+    return bytes(open_records(batch, read_header(batch)))
 
 
 class End(NamedTuple):

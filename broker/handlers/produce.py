@@ -75,18 +75,25 @@ def _check_transactional(request: ProduceRequest) -> None:
     transactional id, INVALID_PRODUCER_ID_MAPPING for those of more than one producer. Source:
     KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
     """
-    named = request.transactional_id is not None
-    producers: set[bytes] = set()
     for topic in request.topic_data:
         for partition in topic.partition_data:
             data = partition.records
-            if data is None or len(data) < HEADER_SIZE or not data[_FLAGS_AT] & TRANSACTIONAL:
-                continue
-            if data[_MAGIC_AT] != MAGIC:
-                continue
-            if not named:
-                raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            producers.add(bytes(data[_PRODUCER]))
+            if data is not None and len(data) >= HEADER_SIZE and data[_FLAGS_AT] & TRANSACTIONAL:
+                return _check_producers(request)  # no plain request pays for more than this look
+
+
+def _check_producers(request: ProduceRequest) -> None:
+    producers = {
+        bytes(data[_PRODUCER])
+        for topic in request.topic_data
+        for partition in topic.partition_data
+        if (data := partition.records) is not None
+        and len(data) >= HEADER_SIZE
+        and data[_MAGIC_AT] == MAGIC
+        and data[_FLAGS_AT] & TRANSACTIONAL
+    }
+    if producers and request.transactional_id is None:
+        raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(producers) > 1:
         raise KafkaError(
             Error.INVALID_PRODUCER_ID_MAPPING,
