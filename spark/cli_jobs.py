@@ -8,6 +8,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -122,9 +124,163 @@ def compact(args: argparse.Namespace) -> int:
     return 0
 
 
+def replay(args: argparse.Namespace) -> int:
+    from ottla.spark.archive import open_store
+    from ottla.spark.records import key_values
+    from ottla.spark.replay import ReplayOptions, bounds
+    from ottla.spark.replay import replay as run_replay
+
+    for text, option in ((args.start, "--from"), (args.end, "--until")):
+        if text is not None:
+            bounds(text, option)
+    options = ReplayOptions(
+        topic=args.topic,
+        target=args.to,
+        start=args.start,
+        end=args.end,
+        rate=args.rate,
+        append=args.append,
+        compression=args.compression,
+        topic_configs=key_values(args.topic_config, "--topic-config"),
+    )
+    if args.format == "delta" and args.state is None:
+        raise JobError("--state is needed with --format delta: where may the plan be kept?")
+    folder = Path(args.state or Path(args.archive) / "_ottla" / "replays")
+    spark = _session(args)
+    store = open_store(spark, args.archive, args.format)
+    with progress("records in the target") as show:
+        done = run_replay(spark, _cluster(args), store, options, folder, show)
+    before = f" ({done.held:,} were there from an earlier run)" if done.held else ""
+    console.print(f"{done.sent:,} records sent to {args.to}{before}")
+    return 0
+
+
+def backfill(args: argparse.Namespace) -> int:
+    from ottla.spark.archive import open_store
+    from ottla.spark.backfill import BackfillOptions, folder_sink, topic_sink
+    from ottla.spark.backfill import backfill as run_backfill
+
+    if bool(args.to_folder) == bool(args.to_topic):
+        raise JobError("--to-folder or --to-topic: exactly one of them")
+    spark = _session(args)
+    if args.to_folder:
+        sink = folder_sink(args.to_folder)
+    else:
+        sink = topic_sink(args.bootstrap_server, args.to_topic, _kafka(args))
+    with progress("records handed over") as show:
+        done = run_backfill(
+            spark,
+            _cluster(args),
+            open_store(spark, args.archive, args.format),
+            sink,
+            BackfillOptions(
+                topic=args.topic,
+                checkpoint=args.checkpoint,
+                follow=args.follow,
+                batch_size=args.batch_size,
+                settings=_kafka(args),
+            ),
+            lambda count: show(count, None),
+        )
+    console.print(f"{done.archived:,} records from the archive, {done.live:,} from the topic")
+    return 0
+
+
+def audit(args: argparse.Namespace) -> int:
+    from ottla.spark.archive import open_store
+    from ottla.spark.audit import archive_side, topic_side
+    from ottla.spark.audit import audit as run_audit
+    from ottla.spark.audit_report import verdict, write_report
+    from ottla.spark.cluster import Cluster
+
+    if bool(args.archive) == bool(args.other_topic):
+        raise JobError("--archive or --other-topic: exactly one of them, to compare with")
+    spark = _session(args)
+    settings = _kafka(args)
+    left = topic_side(spark, _cluster(args), args.topic, settings)
+    if args.archive:
+        name = args.archive_topic or args.topic
+        right = archive_side(
+            spark, open_store(spark, args.archive, args.format), name, args.archive
+        )
+    else:
+        name = None
+        other = Cluster(args.other_bootstrap_server or args.bootstrap_server, settings)
+        right = topic_side(spark, other, args.other_topic, settings)
+    align = args.align or ("offsets" if name == args.topic else "order")
+    with console.status("comparing") as status:
+        result = run_audit(left, right, align=align, stage=status.update)
+    if args.report:
+        write_report(result, args.report)
+    if args.json:
+        print_json(asdict(result) | {"same": result.same})
+    console.print(verdict(result), style="green" if result.same else "red")
+    return 0 if result.same else 1
+
+
+def profile(args: argparse.Namespace) -> int:
+    from ottla.spark.profile import profile as run_profile
+    from ottla.spark.profile import write_report
+
+    spark, cluster = _session(args), _cluster(args)
+    with console.status("reading") as status:
+        found = [
+            run_profile(
+                spark,
+                cluster,
+                topic,
+                buckets=args.buckets,
+                sample=args.sample,
+                settings=_kafka(args),
+                stage=status.update,
+            )
+            for topic in args.topic
+        ]
+    write_report(found, args.report)
+    if args.json:
+        print_json([asdict(one) for one in found])
+    for one in found:
+        console.print(f"{one.topic}: {one.records:,} records, {one.bytes:,} bytes")
+    console.print(f"report: {args.report}")
+    return 0
+
+
+def flights(args: argparse.Namespace) -> int:
+    from ottla.spark.flights import FlightsOptions
+    from ottla.spark.flights import flights as run_flights
+
+    options = FlightsOptions(
+        folder=args.folder,
+        prefix=args.prefix,
+        days=args.days,
+        batch_size=args.batch_size,
+        settings=_kafka(args),
+    )
+    spark, cluster = _session(args), _cluster(args)
+    done: dict[str, int] = {}
+    with progress("flights") as show:
+
+        def step(what: str, count: int) -> None:
+            done[what] = done.get(what, 0) + count
+            show(sum(done.values()), None)
+
+        flown = run_flights(spark, cluster, options, step)
+    console.print(
+        f"{flown.flights:,} flights and {flown.weather:,} weather reports became {flown.rows:,} "
+        f"delays by carrier and hour, in topic {options.topic('delays')} and {args.folder}/delays"
+    )
+    console.print(f"plot: {flown.plot}")
+    return 0
+
+
 _JOBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "archive": archive,
     "compact": compact,
+    "replay": replay,
+    "backfill": backfill,
+    "audit": audit,
+    "profile": profile,
+    "flights": flights,
 }
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.sending import Sent, produce
 
 from ottla.spark.cluster import Cluster
-from ottla.spark.session import session
+from ottla.spark.session import LOG4J, session
 
 _numbers = itertools.count()
 
@@ -23,7 +23,17 @@ def spark() -> Iterator[SparkSession]:
         "tests",
         master="local[2,4]",
         extras=["avro"],
-        settings={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"},
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.driver.memory": "1g",
+            # Queries over a few rows spend their time on compiling themselves.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.driver.extraJavaOptions": (
+                f"-Dlog4j2.configurationFile={LOG4J.as_uri()} -XX:TieredStopAtLevel=1"
+            ),
+        },
     )
     yield made
     made.stop()

@@ -20,6 +20,8 @@ from ottla.spark.store import ParquetStore, Plan
 from ottla.spark.values import ValueSchema
 
 DAY = 86_400_000
+pytestmark = pytest.mark.timeout(600)  # Spark is slow to start where cores are few
+
 Make = Callable[..., str]
 Send = Callable[[str, list[Sent]], None]
 
