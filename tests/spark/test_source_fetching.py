@@ -73,6 +73,7 @@ class Log:
     at: int = 0
     told_end: bool = False
     assigned: list[int] = field(default_factory=list)
+    closed: bool = False
 
     def assign(self, partitions: list[Any]) -> None:
         (partition,) = partitions
@@ -82,6 +83,9 @@ class Log:
 
     def unassign(self) -> None:
         self.at = -1
+
+    def close(self) -> None:
+        self.closed = True
 
     def get_watermark_offsets(self, _: Any, timeout: float) -> tuple[int, int]:
         return self.start, self.end
@@ -120,7 +124,8 @@ def fetch(
     headers: bool = False,
     wait: float = 30,
 ) -> list[dict[str, Any]]:
-    monkeypatch.setattr(fetching, "consumer", lambda *_: log)
+    monkeypatch.setattr(fetching, "make_client", lambda *_: log)
+    monkeypatch.setattr(fetching, "_idle", {})
     given = {"kafka.bootstrap.servers": "b", "failOnDataLoss": str(fail)}
     losses = Losses(Options(READ_BATCH, given))
     fetcher = Fetcher(Settings(), losses, columns(headers), "prefix", wait)
@@ -216,7 +221,8 @@ def test_rows_come_in_batches_of_bounded_size(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log(clock, list(range(25_000)), 0, 25_000)
-    monkeypatch.setattr(fetching, "consumer", lambda *_: log)
+    monkeypatch.setattr(fetching, "make_client", lambda *_: log)
+    monkeypatch.setattr(fetching, "_idle", {})
     losses = Losses(Options(READ_BATCH, {"kafka.bootstrap.servers": "b"}))
     batches = list(
         Fetcher(Settings(), losses, columns(False), "p", 9).read(Range("t", 0, 0, 25_000))
@@ -224,3 +230,27 @@ def test_rows_come_in_batches_of_bounded_size(
     assert sum(batch.num_rows for batch in batches) == 25_000
     assert all(batch.num_rows <= 12_000 for batch in batches)
     assert log.at == -1, "the consumer was left assigned"
+
+
+def test_consumers_are_kept_for_the_next_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Log] = []
+
+    def make(*_: Any) -> Log:
+        made.append(Log(Clock(), [], 0, 0))
+        return made[-1]
+
+    monkeypatch.setattr(fetching, "make_client", make)
+    monkeypatch.setattr(fetching, "_idle", {})
+    settings = [Settings({"client.id": str(number)}) for number in range(3)]
+    one, two = (fetching.consumer(settings[0], None) for _ in range(2))
+    with one as first, two as second:
+        assert second is not first, "each reader has its own"
+    with fetching.consumer(settings[0], None) as again:
+        assert again is first
+    assert second.closed
+    with fetching.consumer(settings[1], None), fetching.consumer(settings[2], None):
+        pass
+    assert [log.closed for log in made] == [True, True, False, False]
+    with pytest.raises(DataLoss), fetching.consumer(settings[2], None) as failed:
+        raise DataLoss("gone")
+    assert failed.closed

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_ottla.cluster import kafka, make_client
@@ -33,26 +34,47 @@ _TURN: Final = 0.1
 #: planned: a new leader may lag for a moment.
 _SHORT_LOG_SECONDS: Final = 10.0
 
-#: This process's consumers, by their settings: a Python worker serves many tasks, and a consumer
-#: that is connected answers a small micro-batch in milliseconds.
-_consumers: dict[frozenset[tuple[str, str]], Any] = {}
+#: This process's idle consumers, by their settings, the one used last at the end: a Python worker
+#: serves many tasks, and a consumer that is connected answers a small micro-batch in milliseconds.
+_idle: dict[frozenset[tuple[str, str]], Any] = {}
+_MOST_IDLE: Final = 2
 
 
-def consumer(settings: Settings, prefix: str) -> Any:
-    """This process's consumer for these settings."""
-    key = frozenset({**settings.client, "": prefix}.items())
-    found = _consumers.get(key)
-    if found is None:
-        config = consumer_config(settings, f"{prefix}-{uuid.uuid4()}-executor")
-        found = _consumers[key] = make_client(kafka().Consumer, config)
-    return found
+@contextmanager
+def consumer(settings: Settings, prefix: str | None) -> Iterator[Any]:
+    """A consumer with these settings, nobody else's meanwhile. prefix: groupIdPrefix."""
+    key = frozenset({**settings.client, "": prefix or ""}.items())
+    client = _idle.pop(key, None)
+    if client is None:
+        group = f"{prefix or 'spark-ottla-source'}-{uuid.uuid4()}-executor"
+        client = make_client(kafka().Consumer, consumer_config(settings, group))
+    try:
+        yield client
+    except Exception:
+        client.close()
+        raise
+    client.unassign()
+    for older in (_idle.pop(key, None), *_more_than(_MOST_IDLE - 1)):
+        if older is not None:
+            older.close()
+    _idle[key] = client
+
+
+def _more_than(most: int) -> Iterator[Any]:
+    while len(_idle) > most:
+        yield _idle.pop(next(iter(_idle)))
 
 
 class Fetcher:
     """Reads ranges of one query."""
 
     def __init__(
-        self, settings: Settings, losses: Losses, schema: StructType, prefix: str, wait: float
+        self,
+        settings: Settings,
+        losses: Losses,
+        schema: StructType,
+        prefix: str | None,
+        wait: float,
     ) -> None:
         """wait: seconds without a record after which a read fails (kafkaConsumer.pollTimeoutMs)."""
         self._settings = settings
@@ -69,17 +91,14 @@ class Fetcher:
 
     def into(self, rows: Rows, range_: Range) -> Iterator[Any]:
         """As read, with rows that may hold some already; what is left over stays in them."""
-        client = consumer(self._settings, self._prefix)
-        reading = _Reading(client, self._losses, range_, self._wait)
-        client.assign([kafka().TopicPartition(range_.topic, range_.partition, range_.start)])
-        try:
+        with consumer(self._settings, self._prefix) as client:
+            reading = _Reading(client, self._losses, range_, self._wait)
+            client.assign([kafka().TopicPartition(range_.topic, range_.partition, range_.start)])
             while reading.next < range_.end:
                 most = min(self._settings.chunk, range_.end - reading.next)
                 _append(rows, reading.records(client.consume(most, _TURN)))
                 if rows.full:
                     yield from rows.drain()
-        finally:
-            client.unassign()
 
 
 class _Reading:
@@ -156,7 +175,9 @@ class _Reading:
             )
             self.next = min(low, self._range.end)
             if self.next < self._range.end:
-                self._client.assign([type(partition)(*partition_of(self._range), self.next)])
+                self._client.assign(
+                    [type(partition)(partition.topic, partition.partition, self.next)]
+                )
                 self._heard = time.monotonic()
         # else: it was so a moment ago, and the client asks again
 
@@ -181,10 +202,6 @@ class _Reading:
                 f"cannot read {self._range}: no record for {self._wait:g} s at offset"
                 f" {self.next} ({self._last_error}); kafkaConsumer.pollTimeoutMs is the limit"
             )
-
-
-def partition_of(range_: Range) -> tuple[str, int]:
-    return range_.topic, range_.partition
 
 
 def _refusals() -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ class Source:
         self.most_records = options.number("maxRecordsPerPartition")
         self.cluster = Cluster(options, self.settings)
         wait_ms = options.number("kafkaConsumer.pollTimeoutMs", 120_000) or 0
-        prefix = options.get("groupIdPrefix") or f"spark-ottla-source-{uuid.uuid4()}"
+        prefix = options.get("groupIdPrefix")
         self._fetcher = Fetcher(self.settings, self.losses, schema, prefix, wait_ms / 1000)
         self._schema = schema
         self.log_dir = options.get("ottla.log.dir")
