@@ -222,8 +222,7 @@ def delays(flown: DataFrame, weather: DataFrame) -> DataFrame:
             F.avg("precip").alias("precip"),
             F.avg("visib").alias("visibility"),
         )
-        .select(F.col("hour.start").alias("hour"), "*")
-        .drop(F.col("hour.end"))
+        .withColumn("hour", F.col("hour.start"))
     )
 
 

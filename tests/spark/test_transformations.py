@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
-from pyspark.testing import assertDataFrameEqual
 
 from ottla.spark.audit import Side, audit
 from ottla.spark.flights import FLIGHT, WEATHER, delays, parsed
@@ -43,15 +43,20 @@ def test_json_that_fits_is_parsed_and_the_rest_says_why(spark: SparkSession) -> 
         ValueSchema("json", "n INT NOT NULL"),
     )
     bad = "the value is not JSON of the given schema"
-    assertDataFrameEqual(
+    assert_df_equality(
         found.select("offset", "data.n", "error"),
-        [
-            Row(offset=0, n=1, error=None),
-            Row(offset=1, n=None, error=bad),
-            Row(offset=2, n=None, error=None),
-            Row(offset=3, n=None, error=bad),
-            Row(offset=4, n=None, error="the value has no n"),
-        ],
+        spark.createDataFrame(
+            [
+                (0, 1, None),
+                (1, None, bad),
+                (2, None, None),
+                (3, None, bad),
+                (4, None, "the value has no n"),
+            ],
+            "offset long, n int, error string",
+        ),
+        ignore_nullable=True,
+        ignore_row_order=True,
     )
 
 
@@ -181,7 +186,7 @@ def test_delays_join_each_flight_with_the_weather_of_its_hour(spark: SparkSessio
         parsed(spark.createDataFrame(flown, schema), FLIGHT),
         parsed(spark.createDataFrame(weather, schema), WEATHER),
     )
-    assertDataFrameEqual(
+    assert_df_equality(
         result.select(
             "hour", "carrier", "flights", "departed", "mean_delay", "wind_speed", "visibility"
         ),
@@ -193,6 +198,8 @@ def test_delays_join_each_flight_with_the_weather_of_its_hour(spark: SparkSessio
             "hour timestamp, carrier string, flights long, departed long, mean_delay double, "
             "wind_speed double, visibility double",
         ),
+        ignore_nullable=True,
+        ignore_row_order=True,
     )
 
 
