@@ -16,7 +16,7 @@ from ottla.wire.api.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import Error, KafkaError
 
 
 def handle(ctx: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
@@ -35,6 +35,8 @@ def _describe(ctx: Context, name: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
         check_name(name)
+        if ctx.broker.topics.get(name) is None:
+            raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         partition = find(ctx.broker, name, index)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.error, error.message

@@ -254,7 +254,10 @@ def on_error(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
                 topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(
-                        index=partition.index, error_code=error.error, base_offset=-1
+                        index=partition.index,
+                        error_code=error.error,
+                        error_message=error.message,
+                        base_offset=-1,
                     )
                     for partition in topic.partition_data
                 ],
