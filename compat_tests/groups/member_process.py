@@ -52,6 +52,7 @@ class Member(abc.ABC):
         self.owned: set[Pair] = set()
         self.starts: dict[Pair, int] = {(t, p): o for t, p, o in options.get("start_at", [])}
         """Where to begin, kept outside Kafka: sought whenever the partition is assigned."""
+        self.commits_when_revoked = bool(options.get("commit_when_revoked"))
 
     def run(self) -> None:
         asked = commands()
@@ -169,6 +170,8 @@ class KafkaPython(Member):
 
             def on_partitions_revoked(self, revoked: Any) -> None:
                 emit("revoked", partitions=sorted((tp.topic, tp.partition) for tp in revoked))
+                if revoked and outer.commits_when_revoked:
+                    outer.consumer.commit_async()  # nothing may wait on the thread of the client
 
         if "pattern" in options:
             self.consumer.subscribe(pattern=options["pattern"], listener=Listener())
@@ -266,6 +269,8 @@ class Confluent(Member):
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
         emit("revoked", partitions=sorted((tp.topic, tp.partition) for tp in partitions))
+        if partitions and self.commits_when_revoked:
+            self.commit(None)
 
     def _lost(self, consumer: Any, partitions: list[Any]) -> None:
         emit("lost", partitions=sorted((tp.topic, tp.partition) for tp in partitions))
@@ -339,8 +344,10 @@ class AioKafka(Member):
             def on_partitions_assigned(self, assigned: Any) -> None:
                 outer.on_assigned((tp.topic, tp.partition) for tp in assigned)
 
-            def on_partitions_revoked(self, revoked: Any) -> None:
+            async def on_partitions_revoked(self, revoked: Any) -> None:
                 emit("revoked", partitions=sorted((tp.topic, tp.partition) for tp in revoked))
+                if revoked and outer.commits_when_revoked:
+                    await outer.consumer.commit()
 
         async def start() -> None:
             self.consumer = consumer = aiokafka.AIOKafkaConsumer(

@@ -56,6 +56,25 @@ def test_members_share_take_over_and_give_back(
     first.wait(lambda: sum(r.offset == 10 for r in first.records) == 4, "the last ones")
 
 
+@for_members
+def test_what_is_committed_while_rebalancing_counts(
+    start: Start, four: str, produce: Produce, client: str
+) -> None:
+    """In the listener, with the old generation, while the newcomer already waits."""
+    produce(four, dict.fromkeys(range(4), 5))
+    first = start(client, four, commit_when_revoked=True)
+    wait_shared([first], pairs(four))
+    first.wait(lambda: len(first.records) == 20, "all records")
+    assert first.committed((four, 0)) is None
+    second = start(client, four)
+    wait_shared([first, second], pairs(four), each=2)
+    assert {first.committed(pair) for pair in first.owns} == {5}
+    assert {second.committed(pair) for pair in second.owns} == {5}
+    produce(four, dict.fromkeys(range(4), 1))
+    second.wait(lambda: len(second.records) == 2, "the new ones")
+    assert {record.offset for record in second.records} == {5}
+
+
 @pytest.mark.parametrize("client", COOPERATIVE)
 def test_cooperative_members_keep_what_does_not_move(start: Start, four: str, client: str) -> None:
     first = start(client, four, assignors=["cooperative-sticky"])

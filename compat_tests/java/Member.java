@@ -38,6 +38,7 @@ public class Member implements ConsumerRebalanceListener {
     final ConcurrentLinkedQueue<JsonNode> asked = new ConcurrentLinkedQueue<>();
     final Map<TopicPartition, Long> starts = new HashMap<>();
     final KafkaConsumer<byte[], byte[]> consumer;
+    final boolean commitsWhenRevoked;
     Set<TopicPartition> owned = new HashSet<>();
 
     Member(JsonNode options) {
@@ -59,6 +60,7 @@ public class Member implements ConsumerRebalanceListener {
         config.put("auto.commit.interval.ms", "200");
         config.put("metadata.max.age.ms", options.get("metadata_ms").asText());
         config.put("default.api.timeout.ms", "20000");
+        commitsWhenRevoked = options.path("commit_when_revoked").asBoolean();
         if (options.has("start_at")) {
             options.get("start_at").forEach(one -> starts.put(pair(one), one.get(2).asLong()));
         }
@@ -178,6 +180,9 @@ public class Member implements ConsumerRebalanceListener {
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
         emit(with(event("revoked"), partitions));
+        if (commitsWhenRevoked && !partitions.isEmpty()) {
+            consumer.commitSync();
+        }
     }
 
     @Override
