@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
 from compat_tests.raw import batch, calls
 from compat_tests.raw.batch import Batch, Record
+from compat_tests.raw.errors import name_of
+from compat_tests.raw.schema import Struct
 from compat_tests.raw.wire import Wire
 
 # A file that is being written is never compacted: close it soon, and look often.
@@ -220,3 +223,130 @@ def test_what_is_left_of_batches(wire: Wire, new_topic: MakeTopic) -> None:
     assert stamps == [batch.NOW + 1, batch.NOW + 2]
     assert fourth.max_timestamp == batch.NOW + 2
     assert [r.value for r in last.records] == [b"3"]
+
+
+class Transactional:
+    """A transactional producer, byte by byte. `implicit`: it writes without adding the partition
+    first, and each end raises its epoch (KIP-890)."""
+
+    def __init__(self, wire: Wire, topic: str, name: str, *, implicit: bool) -> None:
+        self.wire = wire
+        self.topic = topic
+        self.name = name
+        self.implicit = implicit
+        self.sequence = 0
+        self.added = False
+        fields = {"transactional_id": name, "transaction_timeout_ms": 60_000}
+        answer = self._again("InitProducerId", 5, producer_id=-1, producer_epoch=-1, **fields)
+        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.who = {"producer_id": self.id, "producer_epoch": self.epoch}
+
+    def _again(self, api: str, version: int, **fields: Any) -> Struct:
+        """Ask until there is another answer than to come again."""
+        answer: Struct | None = None
+
+        def asked() -> bool:
+            nonlocal answer
+            answer = self.wire.call(api, version, **fields)
+            code = getattr(answer, "error_code", 0)
+            for topic in getattr(answer, "results_by_topic_v3_and_below", []):
+                code = topic.results_by_partition[0].partition_error_code
+            again = ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE",
+                     "COORDINATOR_LOAD_IN_PROGRESS")  # fmt: skip
+            assert code == 0 or name_of(code) in again, name_of(code)
+            return code == 0
+
+        if api == "InitProducerId":
+            self.wire.call(
+                "FindCoordinator", 4, key_type=1, coordinator_keys=[self.name]
+            )  # Kafka makes its topic of transactions when it is first asked for
+        eventually(asked, f"{api} is done", SECONDS)
+        assert answer is not None
+        return answer
+
+    def send(self, *pairs: str) -> None:
+        if not self.implicit and not self.added:
+            topics = [{"name": self.topic, "partitions": [0]}]
+            ids = {f"v3_and_below_{key}": value for key, value in self.who.items()}
+            self._again("AddPartitionsToTxn", 3, v3_and_below_transactional_id=self.name,
+                        v3_and_below_topics=topics, **ids)  # fmt: skip
+            self.added = True
+        now = int(time.time() * 1000)
+        data = batch.build(
+            records_of(*pairs),
+            attributes=batch.TRANSACTIONAL,
+            base_sequence=self.sequence,
+            base_timestamp=now,
+            **self.who,
+        )
+        self.sequence += len(pairs)
+        fields = calls.produce_fields(self.topic, data)
+        answer = self.wire.call(
+            "Produce", 12 if self.implicit else 9, transactional_id=self.name, **fields
+        )
+        code = answer.responses[0].partition_responses[0].error_code
+        assert code == 0, name_of(code)
+
+    def end(self, committed: bool) -> None:
+        version = 5 if self.implicit else 3
+        answer = self._again(
+            "EndTxn", version, transactional_id=self.name, committed=committed, **self.who
+        )
+        self.added = False
+        if self.implicit:
+            self.who = {
+                "producer_id": answer.producer_id,
+                "producer_epoch": answer.producer_epoch,
+            }
+            self.sequence = 0
+
+        def ended() -> bool:
+            (found,) = self.wire.call(
+                "DescribeTransactions", 0, transactional_ids=[self.name]
+            ).transaction_states
+            return str(found.transaction_state).startswith("Complete")
+
+        eventually(ended, "markers are written", SECONDS)
+
+
+def test_what_is_left_of_transactions(
+    wire: Wire, new_topic: MakeTopic, new_name: Callable[[], str]
+) -> None:
+    """What was aborted goes at once; markers when nothing is left to mark and their time is over. A
+    marker that raised its producer's epoch then stays as a header, as its last batch would."""
+    topic = new_topic(**SOON)
+    old = Transactional(wire, topic, new_name(), implicit=False)
+    new = Transactional(wire, topic, new_name(), implicit=True)
+    old.send("a=1", "b=1")  # 0
+    old.end(False)  # 2
+    old.send("a=2")  # 3
+    old.end(True)  # 4
+    new.send("b=2")  # 5
+    new.end(False)  # 6
+    new.send("c=1")  # 7
+    new.end(False)  # 8
+    now = int(time.time() * 1000)
+    last = calls.produced(wire, topic, batch.build(records_of("a=3"), base_timestamp=now))
+    found: list[Batch] = []
+
+    def look() -> bool:
+        now = int(time.time() * 1000)
+        calls.produced(wire, topic, batch.build([Record(b"", FILLER)], base_timestamp=now))
+        found[:] = calls.fetched_batches(wire, topic)
+        time.sleep(0.25)
+        shown = [(one.base_offset, one.record_count) for one in found[:4]]
+        return shown == [(3, 0), (4, 1), (8, 0), (last, 1)]
+
+    eventually(look, "compacted", SECONDS)
+    data, commit, abort, plain = found[:4]
+    assert (data.producer_id, data.base_sequence) == (old.id, 2)
+    assert data.attributes == batch.TRANSACTIONAL
+    assert commit.producer_id == old.id
+    assert (abort.producer_id, abort.producer_epoch) == (new.id, new.epoch + 2)
+    assert abort.attributes == commit.attributes == batch.TRANSACTIONAL | batch.CONTROL
+    assert [(r.key, r.value) for r in plain.records] == [(b"a", b"3")]
+    answer = calls.fetch(wire, topic, 0, isolation_level=1)
+    assert answer.last_stable_offset == answer.high_watermark
+    # Who goes on is known still: its epoch, its sequences.
+    old.send("d=1")
+    new.send("e=1")
