@@ -1,5 +1,23 @@
 """The rows. Importing this package registers them in `bench.run.ROWS`."""
 
-from bench.rows import bulk, disk_use, groups, offsets, partitions, small, standing
+from bench.rows import (
+    bulk,
+    disk_use,
+    groups,
+    offsets,
+    partitions,
+    small,
+    spark_source,
+    standing,
+)
 
-__all__ = ["bulk", "disk_use", "groups", "offsets", "partitions", "small", "standing"]
+__all__ = [
+    "bulk",
+    "disk_use",
+    "groups",
+    "offsets",
+    "partitions",
+    "small",
+    "spark_source",
+    "standing",
+]

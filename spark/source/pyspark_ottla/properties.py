@@ -88,6 +88,9 @@ _CONSUMER_ONLY: Final = frozenset(
     }
 )  # fmt: skip
 
+#: librdkafka tells each disconnection of an idle client on standard error; from 5 up it does not.
+_QUIET: Final = {"log_level": "5"}
+
 _LOGIN: Final = re.compile(r"\s*([\w.]+)\s+required\b(.*);\s*", re.DOTALL)
 _LOGIN_OPTION: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+))""")
 
@@ -110,7 +113,8 @@ class Settings:
 
     def shared(self) -> dict[str, str]:
         """What any kind of client takes."""
-        return {name: value for name, value in self.client.items() if name not in _CONSUMER_ONLY}
+        given = {name: value for name, value in self.client.items() if name not in _CONSUMER_ONLY}
+        return _QUIET | given
 
 
 def translate(options: Options) -> Settings:
@@ -154,6 +158,7 @@ def consumer_config(settings: Settings, group_id: str) -> dict[str, str]:
     """Of a client that reads ranges: it joins no group and never moves by itself. Java's defaults
     where librdkafka has others that show."""
     return {
+        **_QUIET,
         "isolation.level": "read_uncommitted",
         "check.crcs": "true",
         # A range whose end lies in a gap at the end of the log waits for one empty answer.
@@ -184,7 +189,7 @@ def producer_config(settings: Settings) -> dict[str, str | bool]:
     }
     if given.get("acks", "all") in ("all", "-1"):
         defaults["enable.idempotence"] = "true"
-    return {**defaults, **given, "delivery.report.only.error": True}
+    return {**_QUIET, **defaults, **given, "delivery.report.only.error": True}
 
 
 def _positive(name: str, value: str) -> int:
