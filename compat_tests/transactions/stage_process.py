@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -97,8 +98,9 @@ class KafkaPython(Stage):
                 producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
                 producer.commit_transaction()
                 emit("committed", count=sum(map(len, polled.values())))
-        except BaseException:
-            producer.abort_transaction()
+        except Exception:
+            with contextlib.suppress(Exception):  # it began none, or is fenced
+                producer.abort_transaction()
             consumer.close()
             raise
 
@@ -114,6 +116,9 @@ class Confluent(Stage):
                 "transactional.id": options["transactional_id"],
                 "transaction.timeout.ms": options["transaction_timeout_ms"],
                 "delivery.timeout.ms": options["transaction_timeout_ms"],
+                # When all brokers are away librdkafka 2.16 forgets them and begins anew, but goes
+                # on sending offsets to the group's coordinator as it was: they wait for ever.
+                "metadata.recovery.strategy": "none",
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": lambda error: None,
@@ -156,8 +161,9 @@ class Confluent(Stage):
                 )
                 producer.commit_transaction(SECONDS)
                 emit("committed", count=len(messages))
-        except BaseException:
-            producer.abort_transaction(SECONDS)
+        except Exception:
+            with contextlib.suppress(Exception):
+                producer.abort_transaction(SECONDS)
             consumer.close()
             raise
 
@@ -211,8 +217,9 @@ class AioKafka(Stage):
                 await producer.send_offsets_to_transaction(offsets, options["group"])
                 await producer.commit_transaction()
                 emit("committed", count=sum(map(len, polled.values())))
-        except BaseException:
-            await producer.abort_transaction()
+        except Exception:
+            with contextlib.suppress(Exception):
+                await producer.abort_transaction()
             await consumer.stop()
             raise
 

@@ -44,7 +44,11 @@ class Worker:
         return f"<{self.client} committed {self.committed}, failed {self.failures[-3:]} {said}>"
 
     def start(self) -> None:
-        self._wanted = True
+        with self._lock:
+            self._wanted = True
+            self._spawn()
+
+    def _spawn(self) -> None:
         self.process = subprocess.Popen(
             _command(self.client, json.dumps(self.options)),
             stdin=subprocess.PIPE,
@@ -66,7 +70,7 @@ class Worker:
         process.wait()
         with self._lock:
             if self._wanted and process is self.process:
-                self.start()
+                self._spawn()
 
     def kill(self) -> None:
         """kill -9, for good or until `start`."""

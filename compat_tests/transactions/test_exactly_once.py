@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import random
 import threading
 import time
@@ -14,6 +15,9 @@ import pytest
 from compat_tests.clients.base import Message, Partition
 from compat_tests.conftest import MakeTopic, make_client
 from compat_tests.harness.brokers import Broker
+from compat_tests.raw import calls
+from compat_tests.raw.wire import Wire
+from compat_tests.transactions.script import READ_COMMITTED, READ_UNCOMMITTED
 from compat_tests.transactions.stages import Worker
 
 PARTITIONS = 4
@@ -72,11 +76,28 @@ class Pipeline:
             consumer.assign({Partition(self.topics[-1], p): 0 for p in range(PARTITIONS)})
             while len(got) < self.sent:
                 got.update(record.value or b"" for record in consumer.poll(0.5))
-                left = f"{len(got)} of {self.sent} after {seconds} s: {self.workers}"
-                assert time.monotonic() < deadline, left
+                assert time.monotonic() < deadline, f"{len(got)} of {self.sent}: {self._state()}"
             for _ in range(4):
                 got.update(record.value or b"" for record in consumer.poll(0.25))
         return got
+
+    def _state(self) -> str:
+        """What may be in the way."""
+        lines = [repr(worker) for worker in self.workers]
+        with Wire(self.broker.host, self.broker.port) as wire:
+            for topic, partition in itertools.product(self.topics, range(PARTITIONS)):
+                ends = [
+                    calls.list_offset(wire, topic, -1, partition=partition, isolation_level=level)
+                    for level in (READ_COMMITTED, READ_UNCOMMITTED)
+                ]
+                lines.append(f"{topic}-{partition}: stable {ends[0].offset} of {ends[1].offset}")
+            ids = [worker.options["transactional_id"] for worker in self.workers]
+            lines.append(str(wire.call("DescribeTransactions", 0, transactional_ids=ids)))
+            groups = [f"group-{stage}-of-{self.topics[0]}" for stage in STAGES]
+            lines.append(str(wire.call("DescribeGroups", 5, groups=groups)))
+            asked = [{"group_id": group, "topics": None} for group in groups]
+            lines.append(str(wire.call("OffsetFetch", 8, require_stable=True, groups=asked)))
+        return "\n".join(lines)
 
     def check(self, seconds: float) -> None:
         got = self.arrived(seconds)
