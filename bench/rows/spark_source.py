@@ -63,7 +63,8 @@ def measure(run: Run, ways: dict[str, tuple[str, dict[str, str]]], broker: Broke
     count = run.size(3_000_000, 20_000)
     # small segments, so that nearly all of it can be had from the disk
     topic = NewTopic("load", PARTITIONS, 1, config={"segment.bytes": str(16 << 20)})
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([topic])["load"].result()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([topic])["load"].result()
     clients.produce(broker.bootstrap, "load", clients.payloads(SIZE), count)
     with spark() as reader:
         for turn in range(run.repeats + 1):
