@@ -348,9 +348,7 @@ def test_records_of_five_megabytes(
     assert values(frame.filter("offset = 1").collect()) == large[1:2]
 
 
-def test_fifty_partitions(
-    spark: SparkSession, broker: Broker, keeping_topic: MakeTopic, fetcher: str
-) -> None:
+def test_fifty_partitions(spark: SparkSession, broker: Broker, keeping_topic: MakeTopic) -> None:
     topic = keeping_topic(50)
     send(broker, numbered_records(topic, 4, partitions=50))
     starts = {topic: {str(p): p % 4 for p in range(50)}}
