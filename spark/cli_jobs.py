@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,6 +27,12 @@ def run(args: argparse.Namespace) -> int:
     lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
         raise JobError(f"{', '.join(lacking)} not installed: pip install 'ottla[spark]'")
+    # Nothing here hands pandas to Spark.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    from ottla.spark.records import key_values
+
+    for option in ("kafka", "conf"):  # before Spark starts, which takes seconds
+        key_values(getattr(args, option, ()), f"--{option}")
     return _JOBS[args.job](args)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from compat_tests.harness.brokers import OttlaBroker
+from confluent_kafka import Producer
 from tests.spark.sending import Sent, produce
 
 from ottla.spark.cluster import Cluster
@@ -23,6 +24,7 @@ from ottla.spark.cluster import Cluster
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 RECORDS = int(os.environ.get("OTTLA_SPARK_RECORDS", "60000"))
+MILLIONS = int(os.environ.get("OTTLA_SPARK_MANY_RECORDS", "10000000"))
 PARTITIONS = 4
 
 
@@ -145,6 +147,52 @@ def test_the_round_trip_is_byte_exact_while_broker_and_driver_are_killed(
             row["right"]["hash"] for row in result["partitions"]
         ]
         assert "The same" in report.read_text()
+
+
+def test_millions_of_records_are_all_archived_and_audit_says_so(
+    own_broker: OttlaBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(own_broker.bootstrap)
+    cluster.create("many", PARTITIONS, {"retention.ms": "-1"})
+    produce_many(own_broker.bootstrap, "many", MILLIONS)
+    archive = tmp_path / "lake"
+    common = ("-b", own_broker.bootstrap, "--topic", "many", "--archive", str(archive))
+    for job in (("archive", *common), ("audit", *common, "--json")):
+        started = time.monotonic()
+        printed = Job(tmp_path, *job).finish()
+        seconds = time.monotonic() - started
+        print(f"{job[0]}: {MILLIONS:,} records in {seconds:.0f} s, {MILLIONS / seconds:,.0f}/s")
+    result = json.loads(printed)
+    assert result["same"], result
+    assert sum(row["left"]["records"] for row in result["partitions"]) == MILLIONS
+
+
+def produce_many(bootstrap: str, topic: str, count: int) -> None:
+    """Small records, each different; waits for all of them."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for n in range(count):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    b"value of record %d with some text behind it" % n,
+                    b"key-%d" % (n % 5000),
+                    n * 7919 % PARTITIONS,
+                    timestamp=1_700_000_000_000 + n,
+                )
+                break
+            except BufferError:
+                producer.poll(0.5)
+    while len(producer) > 0:
+        producer.poll(1.0)
 
 
 def held(cluster: Cluster) -> int:
