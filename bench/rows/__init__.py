@@ -7,8 +7,10 @@ from bench.rows import (
     offsets,
     partitions,
     small,
+    spark,
     spark_source,
     standing,
+    transactions,
 )
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "offsets",
     "partitions",
     "small",
+    "spark",
     "spark_source",
     "standing",
+    "transactions",
 ]
