@@ -9,6 +9,7 @@ nothing is open any more.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -28,6 +29,13 @@ from ottla.wire.api.txn_offset_commit import (
 
 NAMES = st.sampled_from(("x", "y"))
 INDEX = st.integers(0, PARTITIONS - 1)
+ACTS = st.one_of(
+    st.tuples(st.just("writes"), st.tuples(INDEX, st.integers(1, 3))),
+    st.tuples(st.just("writes"), st.tuples(INDEX, st.just(1))),
+    st.tuples(st.just("moves_an_offset"), st.tuples(INDEX)),
+    st.tuples(st.just("ends"), st.tuples(st.sampled_from((True, True, False)))),
+)
+EVENTS = ("new instance", "fails", "killed before", "killed after", "time", "forgotten")
 MOST_INSTANCES = 5
 
 
@@ -43,8 +51,9 @@ class TransactionMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         world = self.world
         try:
-            world.rest()
-            world.check()
+            if sys.exc_info()[0] is None:  # else what went wrong is known already
+                world.rest()
+                world.check()
         finally:
             world.close()
 
@@ -57,12 +66,30 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # -- who does something -----------------------------------------------------------------------
 
-    def idle(self, data: st.DataObject, *, ready: bool = True) -> Instance | None:
-        found = [one for one in self.world.instances if one.asked is None and one.ready >= ready]
-        return data.draw(st.sampled_from(found)) if found else None
+    @rule(data=st.data())
+    def somebody_acts(self, data: st.DataObject) -> None:
+        """The next thing of one instance: what it still waits for, an epoch, or a request."""
+        world = self.world
+        instance = data.draw(st.sampled_from(world.instances))
+        if instance in world.under_way:
+            world.turn()
+        elif instance.asked is not None:
+            world.ask(instance)
+        elif not instance.ready:
+            self.init(instance)
+        else:
+            act, arguments = data.draw(ACTS)
+            getattr(self, act)(instance, *arguments)
 
-    @rule(name=NAMES, new=st.booleans())
-    def a_new_instance(self, name: str, new: bool) -> None:
+    @rule(data=st.data())
+    def somebody_else_acts(self, data: st.DataObject) -> None:
+        self.somebody_acts(data)
+
+    @rule(data=st.data())
+    def and_somebody_else(self, data: st.DataObject) -> None:
+        self.somebody_acts(data)
+
+    def _a_new_instance(self, name: str, new: bool) -> None:
         world = self.world
         if len(world.instances) >= MOST_INSTANCES:
             gone = next((one for one in world.instances if one not in world.under_way), None)
@@ -71,19 +98,6 @@ class TransactionMachine(RuleBasedStateMachine):
             world.instances.remove(gone)
         world.instances.append(Instance(world, name, new))
         self.init(world.instances[-1])
-
-    @rule(data=st.data())
-    def an_instance_begins_anew(self, data: st.DataObject) -> None:
-        instance = self.idle(data, ready=False)
-        if instance is not None:
-            self.init(instance)
-
-    @rule(data=st.data())
-    def asks_again(self, data: st.DataObject) -> None:
-        world = self.world
-        found = [one for one in world.instances if one.asked and one not in world.under_way]
-        if found:
-            world.ask(data.draw(st.sampled_from(found)))
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -102,11 +116,8 @@ class TransactionMachine(RuleBasedStateMachine):
         asked = Asked(request, version, true=true, learn=instance.is_now, once=False)
         world.ask(instance, asked)
 
-    @rule(data=st.data(), index=INDEX, many=st.integers(1, 3))
-    def writes(self, data: st.DataObject, index: int, many: int) -> None:
-        instance, world = self.idle(data), self.world
-        if instance is None:
-            return
+    def writes(self, instance: Instance, index: int, many: int) -> None:
+        world = self.world
         if not instance.new and index not in instance.added:
             self.adds_a_partition(instance, index)
             return
@@ -148,11 +159,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
         self.world.ask(instance, Asked(request, 3, true=true, learn=learn, once=True))
 
-    @rule(data=st.data(), index=INDEX)
-    def moves_an_offset(self, data: st.DataObject, index: int) -> None:
-        instance, world = self.idle(data), self.world
-        if instance is None:
-            return
+    def moves_an_offset(self, instance: Instance, index: int) -> None:
+        world = self.world
         kit = instance.kit
         if not instance.new and GROUP not in instance.added:
             request = AddOffsetsToTxnRequest(
@@ -182,11 +190,10 @@ class TransactionMachine(RuleBasedStateMachine):
         version = 5 if instance.new else 3
         world.ask(instance, Asked(commit, version, true=true, learn=learn, once=False))
 
-    @rule(data=st.data(), commit=st.booleans())
-    def ends(self, data: st.DataObject, commit: bool) -> None:
-        instance, world = self.idle(data), self.world
-        if instance is None or not (instance.wrote or (instance.new and not commit)):
-            return
+    def ends(self, instance: Instance, commit: bool) -> None:
+        world = self.world
+        if not (instance.wrote or (instance.new and not commit)):
+            return  # clients do not ask for that
 
         def true(answer: Any) -> None:
             ended = world.open.pop(instance.name, None)
@@ -215,27 +222,22 @@ class TransactionMachine(RuleBasedStateMachine):
     def a_turn(self) -> None:
         self.world.turn()
 
-    @rule()
-    def another_turn(self) -> None:
-        self.world.turn()
-
-    @rule()
-    def the_commit_fails(self) -> None:
-        self.world.turn(fails=True)
-
-    @rule(committed=st.booleans())
-    def the_broker_is_killed(self, committed: bool) -> None:
-        self.world.kill(committed=committed)
-
-    @rule(ms=st.sampled_from((1000, TIMEOUT_MS // 2, TIMEOUT_MS, TIMEOUT_MS + 1)))
-    def time_passes(self, ms: int) -> None:
-        self.world.turn()
-        self.world.pass_time(ms)
-
-    @rule(day=st.integers(0, 9))
-    def all_is_forgotten(self, day: int) -> None:
-        if day == 9:
-            self.world.rest()
+    @rule(what=st.sampled_from(EVENTS), name=NAMES, new=st.booleans())
+    def something_happens(self, what: str, name: str, new: bool) -> None:
+        world = self.world
+        if what == "new instance":
+            self._a_new_instance(name, new)
+        elif what == "fails":
+            world.turn(fails=True)
+        elif what.startswith("killed"):
+            world.kill(committed=what == "killed after")
+        elif what == "forgotten":
+            world.rest()
+        else:
+            world.turn()
+            world.pass_time(TIMEOUT_MS // 2)
+            world.check()
+            world.pass_time(TIMEOUT_MS // 2 + 1)
 
     @invariant()
     def what_is_read_is_what_is_true(self) -> None:

@@ -152,30 +152,35 @@ class TxnProducer:
 
 
 def seen(harness: Harness, topic: str, index: int = 0, *, committed: bool = True) -> list[bytes]:
-    """The values that a reader gets: as stock clients do, it leaves out what it is told was
-    aborted, from each one's first offset up to its marker."""
-    partition = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 30)
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
-        isolation_level=int(committed),
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
-    )
-    (found,) = harness.client().call(request, 12).responses[0].partitions
-    assert found.error_code == 0
-    left_out = sorted((a.first_offset, a.producer_id) for a in found.aborted_transactions or ())
-    data, aborted = bytes(found.records), set[int]()
-    values = []
-    for pos, header in walk(data):
-        while left_out and left_out[0][0] <= header.base_offset:
-            aborted.add(left_out.pop(0)[1])
-        found_records = list(records(data[pos : pos + header.size], header))
-        if header.is_control:
-            if found_records[0].key == _ABORT:
-                aborted.discard(header.producer_id)
-        elif header.producer_id not in aborted:
-            values += [record.value or b"" for record in found_records]
-    return values
+    """The values that a reader gets, from the start to where nothing more comes: as stock clients
+    do, it leaves out what each answer says was aborted, from the first offset up to the marker."""
+    client, values, offset = harness.client(), list[bytes](), 0
+    while True:
+        partition = FetchPartition(
+            partition=index, fetch_offset=offset, partition_max_bytes=1 << 30
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic=topic, partitions=[partition])],
+        )
+        (found,) = client.call(request, 12).responses[0].partitions
+        assert found.error_code == 0
+        left_out = sorted((a.first_offset, a.producer_id) for a in found.aborted_transactions or ())
+        data, aborted, before = bytes(found.records), set[int](), offset
+        for pos, header in walk(data):
+            offset = header.next_offset
+            while left_out and left_out[0][0] <= header.base_offset:
+                aborted.add(left_out.pop(0)[1])
+            batch = list(records(data[pos : pos + header.size], header))
+            if header.is_control:
+                if batch[0].key == _ABORT:
+                    aborted.discard(header.producer_id)
+            elif header.producer_id not in aborted:
+                values += [record.value or b"" for record in batch]
+        if offset == before:
+            return values
 
 
 def group_offset(
