@@ -148,9 +148,6 @@ class Reading:
         def done(found: Read | Exception) -> None:
             if self._ctx.over:
                 return
-            if self._committed_only and wanted.request.fetch_offset < partition.log_start_offset:
-                # The log start passed it meanwhile, and so what was aborted there may be forgotten.
-                found = KafkaError(Error.OFFSET_OUT_OF_RANGE)
             if isinstance(found, Read):
                 self._size += found.size
                 self._found.append((wanted, partition, found))
@@ -251,6 +248,8 @@ class Reading:
         self, wanted: Wanted, partition: Partition | None, found: _Found
     ) -> PartitionData | None:
         """What the consumer is told of a partition; None where that is no news to it."""
+        if self._committed_only and partition is not None and isinstance(found, Read):
+            found = _forgotten(wanted, partition) or found
         if isinstance(found, Error):
             if not self._fetch.tells(wanted, -1, -1, found, False):
                 return None
@@ -298,6 +297,18 @@ class Reading:
         if topic is None or not 0 <= wanted.index < len(topic.partitions):
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
         return self._broker.store.partition(topic.partitions[wanted.index])
+
+
+def _forgotten(wanted: Wanted, partition: Partition) -> Error | None:
+    """What is wrong with a read if its partition's log start passed it, or its topic was deleted,
+    while another partition of the request, or it, was read by the reader thread: what was aborted
+    there is forgotten, and nobody could tell the consumer to leave it out."""
+    if partition.dropped:
+        by_name = isinstance(wanted.topic, str)
+        return Error.UNKNOWN_TOPIC_OR_PARTITION if by_name else Error.UNKNOWN_TOPIC_ID
+    if wanted.request.fetch_offset < partition.log_start_offset:
+        return Error.OFFSET_OUT_OF_RANGE
+    return None
 
 
 def _unknown_id(broker: Broker, name: str | None) -> Error:

@@ -11,6 +11,7 @@ from tests.log.transactionkit import Producer
 
 from ottla.log.partition import Partition
 from ottla.log.reading import Cold, Read
+from ottla.log.transactions import aborted_gone
 from ottla.wire.api.describe_producers import (
     DescribeProducersRequest,
     ProducerState,
@@ -162,6 +163,43 @@ def test_a_cold_read_is_told_of_them_too(
     data = client.receive().responses[0].partitions[0]
     assert (data.error_code, batches(data)) == (Error.OFFSET_OUT_OF_RANGE, [])
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_what_is_forgotten_while_another_partition_is_read_is_not_shown(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    """A consumer that is not told of the aborted transaction would take its records for true."""
+    partition = partition_of(harness)
+    producer = Producer(harness.store)
+    producer.send(partition)
+    producer.abort()
+    slow = partition_of(harness, "slow")
+    put(harness, slow)
+    read = harness.store.read
+    cold = Cold(slow.number, 0, UNLIMITED, 1, True, [])
+    waiting: list[Any] = []
+
+    def read_or_wait(asked: Partition, *args: Any, **named: Any) -> Read | Cold:
+        return cold if asked is slow else read(asked, *args, **named)
+
+    monkeypatch.setattr(harness.store, "read", read_or_wait)
+    monkeypatch.setattr(harness.store, "read_cold", lambda _, done: waiting.append(done))
+    request = ask(0)
+    request.topics.append(FetchTopic(topic="slow", partitions=request.topics[0].partitions))
+    client.send(request, 12)
+    if deleted:
+        harness.delete_topic("t")
+    else:
+        harness.store.delete_records(partition, 2)
+        harness.store.change([aborted_gone(partition.number, 1)])  # as a sweep does
+    harness.turn()
+    waiting.pop()(read(slow, 0, UNLIMITED, end=1, min_one=True))
+    harness.turn()
+    first, second = client.receive().responses
+    error = Error.UNKNOWN_TOPIC_OR_PARTITION if deleted else Error.OFFSET_OUT_OF_RANGE
+    assert (first.partitions[0].error_code, batches(first.partitions[0])) == (error, [])
+    assert batches(second.partitions[0]) == [0]
 
 
 @pytest.mark.parametrize("committed", [True, False])
