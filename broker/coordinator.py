@@ -78,7 +78,8 @@ class Coordinator:
         self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
         self._timer: Timer | None = None
         self._armed_ms = 0
-        self._load()
+        self._begin_anew()
+        self._load_page()
         broker.store.on_reset(self._reset)
         broker.topics.on_delete(self._forget_partitions)
         broker.on_stop.append(self._stop)
@@ -275,17 +276,17 @@ class Coordinator:
 
     # -- start and failure ------------------------------------------------------------------------
 
-    def _load(self) -> None:
-        """Begin to make the machine of what is committed. Raises LogError."""
+    def _begin_anew(self) -> None:
+        """A machine that has yet to be loaded."""
         self._machine = Machine(self._rows, self._catalog, self._settings)
         self._after: bytes | None = b""
-        self._load_page()
 
     @property
     def _loading(self) -> bool:
         return self._after is not None
 
     def _load_page(self) -> None:
+        """Take in the next of what is committed. Raises LogError."""
         if self._after is None:
             return
         rows, self._after = self._store.page(Table.GROUPS, b"", self._after, LOAD_PAGE)
@@ -307,17 +308,20 @@ class Coordinator:
             self._timers.after(REFUSED_MS, partial(self._go_on_loading, machine))
 
     def _reset(self, error: LogError | None) -> None:
-        """A commit failed: what was decided and not committed never was."""
+        """What was decided and not committed never was: a commit failed, or (None) something went
+        wrong in here. Then commits are perhaps on their way that will be true, and a machine that
+        knew nothing of them would give their generations out once more: they are waited for."""
         parked = self._machine.parked(Error.COORDINATOR_NOT_AVAILABLE)
         self._rows.reset()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        try:
-            self._load()
-        except LogError:
-            _logger.exception("the groups cannot be read; trying again")
-            self._timers.after(REFUSED_MS, partial(self._go_on_loading, self._machine))
+        self._begin_anew()
+        machine = self._machine
+        if error is None:
+            self._store.settled().then(lambda _: self._go_on_loading(machine))
+        else:
+            self._go_on_loading(machine)
         _reply(parked)
 
     def _stop(self) -> None:

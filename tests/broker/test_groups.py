@@ -405,3 +405,25 @@ def test_a_bug_in_the_machine_is_not_built_upon(
     assert answer.error_code == Error.UNKNOWN_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
     assert member.heartbeat() == Error.NONE
+
+
+def test_what_is_on_its_way_when_a_bug_shows_is_built_upon(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generation that is being committed is not given out twice."""
+    member, other = stable(harness), harness.client()
+    machine = harness.broker.coordinator._machine
+
+    def bug(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    before = member.generation_id
+    rejoin = member.client.frame(join_request(member.member_id), 3)
+    member.client.connection.feed(rejoin)  # it leads: the next generation
+    monkeypatch.setattr(machine, "handle", bug)
+    other.connection.feed(other.frame(member.sync_request(), 3))
+    harness.turn()
+    assert other.receive().error_code == Error.UNKNOWN_SERVER_ERROR
+    assert member.joined().generation_id == before + 1
+    assert member.client.call(member.sync_request(member), 3).error_code == 0
+    assert member.heartbeat() == Error.NONE
