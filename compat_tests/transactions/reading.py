@@ -30,7 +30,7 @@ class Topic:
 
     def _close(self) -> None:
         with self.readers[0].producer() as producer:
-            producer.send_all(self.message(END, partition) for partition in range(self.partitions))
+            producer.send_all(self.message(END, p, key=END) for p in range(self.partitions))
         self._is_closed = True
 
     def read(self, reader: Client, isolation: str) -> dict[int, list[Received]]:
