@@ -220,7 +220,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("plain"), st.sampled_from("abc"), st.booleans()),
         st.tuples(st.just("write"), st.sampled_from("abc"), st.integers(1, 3)),
-        st.tuples(st.just("end"), st.booleans(), st.integers(1, 3)),
+        st.tuples(st.sampled_from(["end", "end and raise"]), st.booleans(), st.integers(1, 3)),
         st.tuples(st.sampled_from(["pass", "wait", "reopen", "kill"]), st.none(), st.none()),
     ),
     max_size=30,
@@ -234,16 +234,19 @@ def test_a_reader_sees_the_same_before_and_after(steps: list[tuple[str, object, 
     folder = scratch("ottla-compaction-")
     log = TransactionalLog(folder / "data")
     open_ones: set[int] = set()
+    epochs = dict.fromkeys(range(1, 4), 0)
     for count, (kind, first, second) in enumerate(steps):
         if kind == "plain":
             log.write(-1, f"{first}={count}" if second else str(first))
         elif kind == "write":
             assert isinstance(second, int)
-            log.write(second, f"{first}={count}")
+            log.write(second, f"{first}={count}", epoch=epochs[second])
             open_ones.add(second)
-        elif kind == "end" and second in open_ones:
+        elif kind.startswith("end") and second in open_ones:
             assert isinstance(second, int)
-            log.end(second, bool(first))
+            raises = kind != "end"
+            epochs[second] += raises
+            log.end(second, bool(first), epoch=epochs[second], version=1 + raises)
             open_ones.discard(second)
         elif kind == "wait":
             log.wait(DAY)
