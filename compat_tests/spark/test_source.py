@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 
+from compat_tests.conftest import MakeBroker, MakeTopic
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
+from compat_tests.raw import calls
+from compat_tests.raw.wire import Wire
 
 #: 2026-01-01, a record a second from there.
 EPOCH = 1_767_225_600_000
-
-MakeTopic = Callable[..., str]
 
 
 class Sent(NamedTuple):
@@ -260,6 +261,47 @@ def test_options_are_refused_by_name(spark: SparkSession, broker: Broker) -> Non
             f"BadOption: {name}: ".lower()
             in refusal(frame(spark, "ottla", broker, **options).collect).lower()
         )
+
+
+def test_gaps_that_compaction_leaves(spark: SparkSession, make_broker: MakeBroker) -> None:
+    """Ranges that begin, end and lie within them; from the files too, where there are any."""
+    broker = make_broker({"log.cleaner.backoff.ms": "200", "auto.create.topics.enable": "false"})
+    configs = {
+        "cleanup_policy": "compact",
+        "segment_ms": "200",
+        "min_cleanable_dirty_ratio": "0.01",
+        "retention_ms": "-1",
+    }
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    with Wire(broker.host, broker.port) as wire:
+        calls.create_topic(wire, "compacted", 1, named)
+    ours = frame(spark, "ottla", broker, subscribe="compacted")
+
+    def compacted() -> bool:
+        # a file that is being written is never compacted, and Kafka closes it on the next record
+        send(broker, "compacted", [Sent(0, b"key-%d" % (n % 7), b"%d" % n) for n in range(50)])
+        return ours.count() < next_offset(broker, "compacted") // 2
+
+    eventually(compacted, "half of it compacted", 60)
+    end = next_offset(broker, "compacted")
+    found = same(spark, broker, subscribe="compacted")
+    folder = {"ottla__log__dir": str(broker.data_dir)} if broker.target == "ottla" else {}
+    for first, last in ((0, 1), (0, end // 2), (end // 4, end // 3), (end // 3, end)):
+        options = {
+            "subscribe": "compacted",
+            "startingOffsets": json.dumps({"compacted": {"0": first}}),
+            "endingOffsets": json.dumps({"compacted": {"0": last}}),
+        }
+        part = [row for row in found if first <= row[4] < last]
+        assert rows(frame(spark, "ottla", broker, **options)) == part
+        assert rows(frame(spark, "ottla", broker, **options, **folder)) == part
+    broker.stop()
+
+
+def next_offset(broker: Broker, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    asked = {TopicPartition(topic, 0): OffsetSpec.latest()}
+    return int(next(iter(admin.list_offsets(asked).values())).result().offset)
 
 
 @pytest.mark.ottla_only

@@ -14,11 +14,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from compat_tests.conftest import MakeBroker
+from compat_tests.conftest import MakeBroker, MakeTopic
 from compat_tests.harness.brokers import Broker
 from compat_tests.spark.test_source import Sent, delete_before, frame, numbered, send
-
-MakeTopic = Callable[..., str]
 
 SCHEMA = "topic STRING, partition INT, offset BIGINT"
 #: Retention leaves records of any age alone.
