@@ -2,7 +2,7 @@
 so that `--help` needs no Spark.
 
     ottla-spark archive --topic flights --archive ./lake
-    spark-submit --master spark://host:7077 $(which ottla-spark) archive --topic flights ...
+    spark-submit --master spark://host:7077 "$(python -m ottla.spark.submit)" archive --topic ...
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from ottla.spark.records import connector_options
 PARTITIONS = 3
 FLIGHT = "carrier STRING, flight STRING, origin STRING, dest STRING, dep_delay DOUBLE"
 WEATHER = "origin STRING, temp DOUBLE, wind_speed DOUBLE, precip DOUBLE, visib DOUBLE"
-# Keys spread over partitions evenly but not in step; `profile` shows by how much: 2 to 3 days.
+# Keys spread over partitions evenly but not in step; `profile` shows by how much: up to 3.6 days.
 LATENESS = "7 days"
 
 

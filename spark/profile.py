@@ -141,9 +141,14 @@ def _count(facts: DataFrame, found: Profile, buckets: int) -> None:
     rates = facts.groupBy(bucket.alias("b")).agg(
         F.count("*").alias("records"), F.sum("size").alias("bytes")
     )
+    counted = {row["b"]: row for row in rates.collect()}
     found.rates = [
-        {"from": found.first + r["b"] * width, "records": r["records"], "bytes": r["bytes"]}
-        for r in rates.orderBy("b").collect()
+        {
+            "from": found.first + b * width,
+            "records": counted[b]["records"] if b in counted else 0,
+            "bytes": counted[b]["bytes"] if b in counted else 0,
+        }
+        for b in range(max(counted) + 1)
     ]
     by_partition = facts.groupBy("partition").agg(
         F.count("*").alias("records"), F.sum("size").alias("bytes")

@@ -167,6 +167,24 @@ def test_millions_of_records_are_all_archived_and_audit_says_so(
     assert sum(row["left"]["records"] for row in result["partitions"]) == MILLIONS
 
 
+def test_a_delta_archive_is_exact_although_its_driver_is_killed(
+    own_broker: OttlaBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(own_broker.bootstrap)
+    cluster.create("table", PARTITIONS, {"retention.ms": "-1"})
+    produce(own_broker.bootstrap, "table", records(RECORDS))
+    archive = tmp_path / "table"
+    common = ("-b", own_broker.bootstrap, "--topic", "table", "--archive", str(archive))
+    run = ("archive", *common, "--format", "delta", "--batch-size", str(RECORDS // 5))
+    job = Job(tmp_path, *run)
+    wait_until(job, lambda: list(archive.glob("_delta_log/*1.json")), "its second commit")
+    job.kill()
+    Job(tmp_path, *run).finish()
+    result = json.loads(Job(tmp_path, "audit", *common, "--format", "delta", "--json").finish())
+    assert result["same"], result
+    assert sum(row["right"]["records"] for row in result["partitions"]) == RECORDS
+
+
 def produce_many(bootstrap: str, topic: str, count: int) -> None:
     """Small records, each different; waits for all of them."""
     producer = Producer(
