@@ -34,6 +34,11 @@ class Observed:
         self.acknowledgements += 1
         self.pending[producer_id, partition] = (self.acknowledgements, offset)
 
+    def told_deleted(self, partition: int) -> None:
+        self.acknowledged.pop(partition, None)
+        for key in [key for key in self.pending if key[1] == partition]:
+            del self.pending[key]
+
     def ended(self, producer_id: int, committed: bool) -> None:
         for producer, partition in [key for key in self.pending if key[0] == producer_id]:
             order, offset = self.pending.pop((producer, partition))
@@ -207,6 +212,10 @@ def watch(world: World, observed: Observed) -> None:
                 observed.told_pending(
                     reply.request.producer_id, partition.partition_index, partition.committed_offset
                 )
+            elif name == "OffsetDeleteResponse" and not response.error_code:
+                (answer,) = response.topics[0].partitions
+                if not answer.error_code:
+                    observed.told_deleted(answer.partition_index)
         for end in [end for end in observed.ends if end[0] is outcome]:
             observed.ends.remove(end)
             observed.ended(*end[1:])

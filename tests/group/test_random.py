@@ -16,6 +16,11 @@ from tests.group.simulated import World, txn_request
 
 from ottla.group.outcome import PENDING_OFFSETS
 from ottla.group.rows import decode_offset, decode_pending, pending_place
+from ottla.wire.api.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 LONGEST_WAIT_MS = 300_000 + 60_000 + 60_000
 """A first JoinGroup, a rebalance, a SyncGroup: nothing is parked for longer."""
@@ -152,6 +157,13 @@ class Group(RuleBasedStateMachine):
         outcome = self.world.machine.end_transaction(producer_id, ["g"], committed, self.world.now)
         self.observed.ends.append((outcome, producer_id, committed))
         self.world.take(outcome)
+
+    @rule(partition=st.sampled_from([0, 1]))
+    def an_offset_is_deleted(self, partition: int) -> None:
+        """While nobody subscribes to the topic, that is while there are no members."""
+        partitions = [OffsetDeleteRequestPartition(partition_index=partition)]
+        topics = [OffsetDeleteRequestTopic(name="t0", partitions=partitions)]
+        self.world.send(OffsetDeleteRequest(group_id="g", topics=topics))
 
     # ----------------------------------------------------------------------------- time and broker
 
