@@ -205,6 +205,7 @@ class Transactions:
         producer_epoch: int,
         partition: int,
         api_version: int,
+        others: Collection[int] = (),
     ) -> None:
         """Whether a transactional batch may go into a partition (the log's number); to be called
         in the same turn as Store.append. From Produce v12 on it adds the partition by itself, in
@@ -231,7 +232,8 @@ class Transactions:
             raise KafkaError(Error.NOT_ENOUGH_REPLICAS, "transactions are being loaded")
         producer = Producer(producer_id, producer_epoch)
         implicit, abortable = api_version >= 12, api_version == 11
-        self._write_into(transactional_id, producer, (partition,), (), implicit, abortable)
+        partitions = (partition, *others)
+        self._write_into(transactional_id, producer, partitions, (), implicit, abortable)
 
     def commit_offsets(
         self, transactional_id: str, producer: Producer, group_id: str, api_version: int

@@ -21,6 +21,8 @@ bound.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ottla.broker.context import Api, CloseConnection, Context, Parked
 from ottla.broker.dispatch import as_kafka_error
 from ottla.broker.metadata import Topic
@@ -36,6 +38,7 @@ from ottla.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.wire.codecs import Buffer
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader
 
@@ -77,9 +80,13 @@ def _check_transactional(request: ProduceRequest) -> None:
     """
     for topic in request.topic_data:
         for partition in topic.partition_data:
-            data = partition.records
-            if data is not None and len(data) >= HEADER_SIZE and data[_FLAGS_AT] & TRANSACTIONAL:
+            if _is_transactional(partition.records):
                 return _check_producers(request)  # no plain request pays for more than this look
+
+
+def _is_transactional(data: Buffer | None) -> bool:
+    """By its flags, whatever else is wrong with the batch."""
+    return data is not None and len(data) >= HEADER_SIZE and data[_FLAGS_AT] & TRANSACTIONAL != 0
 
 
 def _check_producers(request: ProduceRequest) -> None:
@@ -119,6 +126,7 @@ class _Production:
     __slots__ = (
         "_acks",
         "_admitted",
+        "_asked",
         "_ctx",
         "_failed",
         "_now_ms",
@@ -129,6 +137,8 @@ class _Production:
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
+        #: Where the rest of a transaction's partitions is; None once they have been named.
+        self._asked: list[TopicProduceData] | None = request.topic_data
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._version = ctx.header.api_version
@@ -174,7 +184,12 @@ class _Production:
         if broker.store.open_transaction(partition, producer_id, epoch) is not None:
             return
         broker.transactions.produce(
-            self._transactional_id, producer_id, epoch, partition.number, version
+            self._transactional_id,
+            producer_id,
+            epoch,
+            partition.number,
+            version,
+            self._others() if version >= _ADDS_PARTITIONS else (),
         )
         # Sequences begin anew with each transaction there, so one that does not lacks its start.
         new = not broker.store.producers.knows(partition.number, producer_id)
@@ -183,6 +198,22 @@ class _Production:
                 Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} begins with sequence {header.base_sequence}",
             )
+
+    def _others(self) -> Collection[int]:
+        """All partitions of the request with a transactional batch, the first time: added one by
+        one, each would write all those before it once more. As with Kafka they are added whether
+        their batch is then taken or not."""
+        asked, self._asked = self._asked, None
+        numbers: set[int] = set()
+        for data in asked or ():
+            topic, _ = _find(self._ctx, data)
+            if topic is not None:
+                numbers.update(
+                    topic.partitions[one.index]
+                    for one in data.partition_data
+                    if 0 <= one.index < len(topic.partitions) and _is_transactional(one.records)
+                )
+        return numbers
 
     def _check(self, topic: Topic) -> None:
         if self._acks != 1:

@@ -32,7 +32,7 @@ class Coordinator:
         monkeypatch.setattr(harness.broker.transactions, "produce", self.produce)
 
     def produce(self, *asked: Any) -> None:
-        self.asked.append(asked)
+        self.asked.append(asked[:5])  # the rest is about other partitions
         if self.error is not None:
             raise KafkaError(self.error, "told to")
 

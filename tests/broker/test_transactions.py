@@ -14,6 +14,7 @@ from tests.log.logkit import crash_copy
 
 from ottla.broker import transaction_table
 from ottla.broker.handlers.describe_transactions import java_hash
+from ottla.log.options import Table
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -97,6 +98,26 @@ def test_a_write_of_version_2_and_its_partition_are_one_commit(
     before = harness.store.committed
     assert producer.send(topic, 0, b"a") is Error.NONE
     assert harness.store.committed == before + 1
+
+
+def test_partitions_of_one_request_are_added_in_one_row(harness: Harness) -> None:
+    """Row by row, thousands of partitions would write each other thousands of times."""
+    harness.topic("wide", 3)
+    producer = ready(harness, NEW)
+    asked = [producer.produce_request("wide", index, b"a").topic_data[0] for index in range(3)]
+    request = producer.produce_request("wide", 0, b"a")
+    request.topic_data = asked
+    rows: list[bytes] = []
+    harness.store.listen(
+        lambda commit: rows.extend(
+            key for table, key, _ in commit.changes if table is Table.TRANSACTIONS
+        )
+    )
+    answer = producer.client.call(request, 12)
+    codes = [one.error_code for topic in answer.responses for one in topic.partition_responses]
+    assert codes == [Error.NONE] * 3
+    assert len(rows) == 1
+    assert producer.describe().topics[0].partitions == [0, 1, 2]
 
 
 @both_versions
