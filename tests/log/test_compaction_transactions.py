@@ -73,14 +73,15 @@ class TransactionalLog(CompactedLog):
         """What a read_committed consumer ends up with, up to the last stable offset."""
         partition = self.partition()
         end = partition.last_stable_offset
-        starts = sorted(aborted(self.store, partition, partition.log_start_offset, end))
+        told = self.store.aborted(partition, partition.log_start_offset, end)
+        starts = sorted((first, producer_id) for producer_id, first in zip(*told, strict=True))
         found: dict[bytes | None, bytes | None] = {}
         dropping: set[int] = set()
         for header, rows in self.batches():
             if header.base_offset >= end:
                 break
-            while starts and starts[0][1] <= header.last_offset:  # type: ignore[index] # a pair
-                dropping.add(starts.pop(0)[0])  # type: ignore[index]
+            while starts and starts[0][0] <= header.last_offset:
+                dropping.add(starts.pop(0)[1])
             if header.is_control:
                 if rows and rows[0].key == b"\0\0\0\0":
                     dropping.discard(header.producer_id)
