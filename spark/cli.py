@@ -245,8 +245,8 @@ def _common(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="client setting known to Java's client and librdkafka alike, such as "
-        "security.protocol=SSL; may be repeated",
+        help="client setting by librdkafka's name, such as security.protocol=SASL_SSL, "
+        "sasl.mechanism, sasl.username, sasl.password, ssl.ca.location; may be repeated",
     )
     return _spark(parser)
 

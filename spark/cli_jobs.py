@@ -33,7 +33,16 @@ def run(args: argparse.Namespace) -> int:
 
     for option in ("kafka", "conf"):  # before Spark starts, which takes seconds
         key_values(getattr(args, option, ()), f"--{option}")
-    return _JOBS[args.job](args)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return _JOBS[args.job](args)
+    except (PySparkException, Py4JError) as error:
+        # Pages of Java follow the lines that say something.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = [line for line in lines if not line.startswith(("at ", "..."))]
+        raise JobError("Spark failed: " + " ".join(said[:6])[:2000]) from error
 
 
 def _session(args: argparse.Namespace, *extras: str) -> Any:

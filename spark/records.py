@@ -43,10 +43,24 @@ def key_values(given: Iterable[str], option: str) -> dict[str, str]:
 
 
 def connector_options(bootstrap: str, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Options of `format("kafka")`; `settings` are Java's client settings, without `kafka.`"""
+    """Options of `format("kafka")`; `settings` are librdkafka's names, as everywhere in the jobs.
+
+    Most are Java's too; user, password and the CA's file are said differently there."""
+    java = dict(settings or {})
+    user, password = java.pop("sasl.username", None), java.pop("sasl.password", None)
+    if user is not None and password is not None:
+        kind = "plain.Plain" if java.get("sasl.mechanism", "PLAIN") == "PLAIN" else "scram.Scram"
+        quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password))
+        java["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{kind}LoginModule required "
+            'username="{}" password="{}";'.format(*quoted)
+        )
+    if "ssl.ca.location" in java:
+        java["ssl.truststore.type"] = "PEM"
+        java["ssl.truststore.location"] = java.pop("ssl.ca.location")
     return {
         "kafka.bootstrap.servers": bootstrap,
-        **{f"kafka.{key}": value for key, value in (settings or {}).items()},
+        **{f"kafka.{key}": value for key, value in java.items()},
     }
 
 

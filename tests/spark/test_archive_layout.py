@@ -12,7 +12,7 @@ from ottla.spark.cluster import Range
 from ottla.spark.compact import groups
 from ottla.spark.errors import JobError
 from ottla.spark.layout import Archived, DataFile, State, visible
-from ottla.spark.records import key_values
+from ottla.spark.records import connector_options, key_values
 from ottla.spark.replay import bounds
 from ottla.spark.store import ParquetStore, Plan
 
@@ -141,3 +141,24 @@ def test_settings_are_key_and_value() -> None:
     assert key_values(["a=b=c"], "--conf") == {"a": "b=c"}
     with pytest.raises(JobError, match="--conf nothing"):
         key_values(["nothing"], "--conf")
+
+
+def test_java_is_told_user_and_certificate_in_its_own_words() -> None:
+    assert connector_options(
+        "b:1",
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "u",
+            "sasl.password": 'p"\\',
+            "ssl.ca.location": "/ca.pem",
+        },
+    ) == {
+        "kafka.bootstrap.servers": "b:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
+        'required username="u" password="p\\"\\\\";',
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": "/ca.pem",
+    }
