@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from compat_tests.conftest import MakeBroker, MakeTopic
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
-from compat_tests.raw import calls
+from compat_tests.raw import batch, calls
 from compat_tests.raw.wire import Wire
 
 #: 2026-01-01, a record a second from there.
@@ -120,6 +120,18 @@ def test_the_brokers_own_times(
     send(broker, topic, numbered(5))
     found = same(spark, broker, subscribe=topic)
     assert [row[6] for row in found] == [1] * 5
+
+
+def test_times_of_1970_and_none(
+    spark: SparkSession, broker: Broker, keeping_topic: MakeTopic
+) -> None:
+    topic = keeping_topic()
+    with Wire(broker.host, broker.port) as wire:
+        for timestamp in (0, -1, 1):
+            calls.produced(wire, topic, batch.build(base_timestamp=timestamp))
+    found = same(spark, broker, subscribe=topic)
+    assert [row[6] for row in found] == [0, 0, 0]
+    assert [row[5].timestamp() for row in found] == [0, -0.001, 0.001]
 
 
 def test_a_record_of_five_megabytes(

@@ -23,7 +23,7 @@ from pyspark_ottla.errors import BrokerError
 from pyspark_ottla.planning import Losses
 from pyspark_ottla.properties import Settings, consumer_config
 from pyspark_ottla.ranges import Range
-from pyspark_ottla.rows import Rows
+from pyspark_ottla.rows import CREATE_TIME, Rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -226,9 +226,10 @@ def _append(rows: Rows, messages: list[Any]) -> None:
     rows.keys += keys
     rows.values += values
     rows.offsets += [message.offset() for message in messages]
-    rows.times += [time_ms for _, time_ms in times]
-    # confluent-kafka counts from 1, and has 0 for "not available", which is Kafka's -1
-    rows.time_types += [kind - 1 for kind, _ in times]
+    # librdkafka takes a time of 0, which is 1970, for none at all: (not available, -1)
+    rows.times += [time_ms if kind else 0 for kind, time_ms in times]
+    # its types are Kafka's and one
+    rows.time_types += [kind - 1 if kind else CREATE_TIME for kind, _ in times]
     if rows.wants_headers:
         headers = [message.headers() for message in messages]
         rows.headers += headers
