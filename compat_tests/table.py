@@ -39,6 +39,7 @@ SECTIONS = {
     "transactions/test_clients.py": "Transactions",
     "transactions/test_exactly_once.py": "Transactions: read, work, write, exactly once",
     "transactions/test_restart.py": "Transactions: the broker restarts or is killed",
+    "transactions/test_compaction.py": "Transactions: compacted topics",
     "transactions/test_tools.py": "Transactions: Kafka's own programs",
     "transactions/test_traces.py": "Byte by byte: conversations of transactions",
     "test_tools.py": "Kafka's command-line tools",

@@ -22,7 +22,8 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 OFFSETS = "__consumer_offsets"
-"""Kafka shows a group that is in a transaction as one of the partitions of this topic."""
+"""A group that is in a transaction is shown as one of this topic's partitions; which one, and of
+how many, is the broker's own business."""
 LEFT_OUT = {
     "_name",
     "throttle_time_ms",
@@ -144,10 +145,11 @@ class Script:
 
     def shown(self, value: Any) -> str:
         match value:
+            case Struct() if getattr(value, "topic", "") == OFFSETS:
+                return "OFFSETS OF GROUPS"
             case Struct():
                 return "{" + ", ".join(self._fields(value)) + "}"
             case list() | tuple():
-                value = [one for one in value if getattr(one, "topic", "") != OFFSETS]
                 return "[" + ", ".join(sorted(map(self.shown, value))) + "]"
             case str():
                 for real, name in self.names.items():

@@ -17,12 +17,19 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.raw import calls
 from compat_tests.raw.wire import Wire
 from compat_tests.transactions.scenarios import SCENARIOS
+from compat_tests.transactions.scenarios.registry import LONG
 from compat_tests.transactions.script import Script, wait_for_coordinators
 
 TRACES = Path(__file__).parent / "traces"
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.long, pytest.mark.timeout(900)]) if name in LONG else name
+    for name in SCENARIOS
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_trace(
     name: str, broker: Broker, wire: Wire, new_name: Callable[[], str], target: str
 ) -> None:

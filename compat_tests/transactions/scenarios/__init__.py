@@ -9,6 +9,7 @@ from compat_tests.transactions.scenarios import (
     offsets,
     partitions,
     reading,
+    walks,
 )
 from compat_tests.transactions.scenarios.registry import SCENARIOS
 
@@ -20,4 +21,5 @@ __all__ = [
     "offsets",
     "partitions",
     "reading",
+    "walks",
 ]

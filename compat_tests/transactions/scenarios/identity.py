@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from compat_tests.transactions.scenarios.registry import each, scenario
-from compat_tests.transactions.script import BETWEEN, NEW, OLD, OLDEST, Protocol, Script
+from compat_tests.raw.errors import CODES
+from compat_tests.transactions.scenarios.registry import LONG, each, scenario
+from compat_tests.transactions.script import (
+    BETWEEN,
+    NEW,
+    OLD,
+    OLDEST,
+    Producer,
+    Protocol,
+    Script,
+)
+
+LAST_EPOCH = 32767
 
 
 @scenario
@@ -189,3 +200,80 @@ def a_transaction_times_out(script: Script, protocol: Protocol) -> None:
                 one.init(known=True)
         script.describe(one.name)
     script.fetch()
+
+
+def until_the_last_epoch(one: Producer, *, by_ending: bool) -> None:
+    """32766: of an int16, with the highest left for the broker. Some 30,000 requests."""
+    script = one.script
+    while one.epoch < LAST_EPOCH - 1:
+        if by_ending:
+            asked = {"producer_id": one.producer_id, "producer_epoch": one.epoch}
+            answer = script.wire.call(
+                "EndTxn", 5, transactional_id=one.transactional_id, committed=False, **asked
+            )
+        else:
+            answer = script.wire.call(
+                "InitProducerId",
+                4,
+                transactional_id=one.transactional_id,
+                transaction_timeout_ms=one.timeout_ms,
+            )
+        if answer.error_code == 0:
+            one.producer_id, one.epoch = answer.producer_id, answer.producer_epoch
+        else:
+            assert answer.error_code == CODES["CONCURRENT_TRANSACTIONS"], answer
+    one.settle()
+
+
+@scenario
+def the_last_epoch_by_init(script: Script) -> None:
+    a = script.producer("a", OLD)
+    a.init()
+    until_the_last_epoch(a, by_ending=False)
+    script.describe("a")
+    for _ in range(2):
+        a.init()
+        script.describe("a")
+    last = {"producer_id": a.producer_id, "producer_epoch": a.epoch}
+    a.write("x")
+    a.finish("commit")
+    a.init(known=True)
+    a.init(known=True, **last)
+    script.both()
+
+
+@scenario
+def the_last_epoch_by_ending(script: Script) -> None:
+    a = script.producer("a", NEW)
+    a.init()
+    until_the_last_epoch(a, by_ending=True)
+    for number in range(3):
+        before = {"producer_id": a.producer_id, "producer_epoch": a.epoch}
+        a.produce(f"x{number}")
+        a.finish("commit")
+        a.end("commit", **before)
+        a.end("abort", **before)
+        script.describe("a")
+    script.both()
+
+
+@scenario
+def the_last_epoch_fenced(script: Script) -> None:
+    a = script.producer("a", NEW)
+    a.init()
+    until_the_last_epoch(a, by_ending=True)
+    a.produce("lost")
+    b = script.producer("a", NEW)
+    b.init()
+    b.settle()
+    script.describe("a")
+    b.init()
+    a.produce("late")
+    a.end("commit")
+    b.produce("kept")
+    b.finish("commit")
+    script.describe("a")
+    script.both()
+
+
+LONG |= {"the_last_epoch_by_init", "the_last_epoch_by_ending", "the_last_epoch_fenced"}

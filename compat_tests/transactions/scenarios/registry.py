@@ -9,6 +9,8 @@ from compat_tests.transactions.script import Protocol, Script
 Scenario = Callable[[Script], None]
 InEach = Callable[[Script, Protocol], None]
 SCENARIOS: dict[str, Scenario] = {}
+LONG: set[str] = set()
+"""Names of those that take minutes."""
 
 
 def scenario(function: Scenario) -> Scenario:
