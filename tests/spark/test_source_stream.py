@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark_ottla import DefaultSource, stream
+from pyspark_ottla.cluster import Topic
 from pyspark_ottla.errors import BadOption, DataLoss, UnknownTopic
 from pyspark_ottla.offsets import EARLIEST, LATEST, Offsets, Partition
 from pyspark_ottla.options import Strategy
@@ -24,6 +25,7 @@ class Cluster:
         self.logs = list(logs)
         #: Ends to be told before the true ones.
         self.lagging: list[list[int]] = []
+        self.made_anew: set[str] = set()
 
     def partitions(self, strategy: Strategy) -> list[Partition]:
         if not self.logs:
@@ -191,6 +193,28 @@ def test_a_topic_that_was_made_anew(clock: Clock) -> None:
     made = reader(Cluster((0, 10)), failOnDataLoss="false")
     assert made.latestOffset(t(30), ALL) == t(10)
     assert pieces(made, t(30), t(10)) == []
+
+
+def test_a_topic_that_was_made_anew_and_has_grown() -> None:
+    cluster = Cluster((0, 100))
+    made = reader(cluster)
+    assert made.latestOffset(t(30), ALL) == t(100)
+    cluster.made_anew.add("t")
+    with pytest.raises(DataLoss, match=r"^t was deleted and made anew while this query"):
+        made.latestOffset(t(100), ALL)
+    made = reader(cluster, failOnDataLoss="false")
+    assert made.latestOffset(t(30), ALL) == t(100)
+    assert not cluster.made_anew, "said once"
+
+
+def test_topics_are_told_apart_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = DefaultSource(CaseInsensitiveDict({"kafka.bootstrap.servers": "b", "subscribe": "t"}))
+    brokers = source.streamReader(source.schema())._source.cluster
+    for topic_id, anew in (("one", set()), ("one", set()), ("two", {"t"})):
+        answer = {"t": Topic(topic_id, [0])}
+        monkeypatch.setattr(brokers, "_ask", lambda *_, answer=answer: answer)
+        assert brokers.partitions(Strategy("subscribe", "t")) == [Partition("t", 0)]
+        assert brokers.made_anew == anew
 
 
 def test_a_broker_that_has_just_come_back_is_asked_again(clock: Clock) -> None:

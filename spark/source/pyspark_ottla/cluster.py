@@ -58,6 +58,10 @@ class Cluster:
         self._retries = options.number("fetchOffset.numRetries", 3, least=0) or 0
         self._pause = (options.number("fetchOffset.retryIntervalMs", 10, least=0) or 0) / 1000
         self._admin: Any = None
+        #: Each topic's id when it was first described.
+        self._ids: dict[str, str] = {}
+        #: Topics that have had another id since: they were deleted and made anew.
+        self.made_anew: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark copies readers to executors; connections stay behind."""
@@ -112,6 +116,11 @@ class Cluster:
             return {name: _topic(future.result()) for name, future in found.items()}
 
         found: dict[str, Topic] = self._ask(f"describe the topics {', '.join(wanted)}", describe)
+        self.made_anew |= {
+            name
+            for name, topic in found.items()
+            if self._ids.setdefault(name, topic.id) != topic.id
+        }
         return found
 
     def cluster_id(self) -> str:

@@ -140,6 +140,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, begin: Offsets, end: Offsets) -> Offsets:
         losses = self._source.losses
+        for topic in sorted(self._source.cluster.made_anew):
+            losses.report(
+                f"{topic} was deleted and made anew while this query was reading it: a stream that"
+                " is to read the new topic needs a new checkpoint folder"
+            )
+        self._source.cluster.made_anew.clear()
         gone = sorted(begin.keys() - end.keys())
         if gone:
             losses.report(
