@@ -22,6 +22,7 @@ from pyspark import TaskContext
 # Its producer may be gone while its last request is still on its way to the broker.
 SETTLE_S = 1.0
 ASK_S = 60.0
+ABANDON_S = 15.0
 RESULT = "partition int, sent long, held long"
 
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
@@ -52,14 +53,19 @@ def write(batches: Iterator[pa.RecordBatch], target: Target) -> Iterator[pa.Reco
     Raises ReplayFailed when the partition holds something else than what would be sent."""
     results = []
     writer: _Writer | None = None
-    for partition, record in _records(batches):
-        if writer is None or writer.partition != partition:
-            if writer is not None:
-                results.append(writer.finish())
-            writer = _Writer(target, partition)
-        writer.take(record)
-    if writer is not None:
-        results.append(writer.finish())
+    try:
+        for partition, record in _records(batches):
+            if writer is None or writer.partition != partition:
+                if writer is not None:
+                    results.append(writer.finish())
+                writer = _Writer(target, partition)
+            writer.take(record)
+        if writer is not None:
+            results.append(writer.finish())
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
     columns = [list(column) for column in zip(*results, strict=True)] or [[], [], []]
     types = (pa.int32(), pa.int64(), pa.int64())
     arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
@@ -145,6 +151,15 @@ class _Writer:
                 f"of this replay, which has only {self._position}: somebody else writes to it"
             )
         return self.partition, self._sent, self._held
+
+    def abandon(self) -> None:
+        """Send nothing more: the next attempt counts what is there, and a producer that lives on
+        in this Python process would add to it."""
+        self._producer.purge(in_queue=True, in_flight=False)
+        deadline = time.monotonic() + ABANDON_S
+        while len(self._producer) > 0 and time.monotonic() < deadline:
+            self._producer.poll(0.1)
+        self._producer.purge(in_queue=True, in_flight=True)
 
     def _poll(self, seconds: float) -> None:
         self._producer.poll(seconds)
