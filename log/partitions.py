@@ -163,7 +163,8 @@ class Partitions:
             rows, after = self._state.page(Table.ABORTED, b"", after, _PAGE)
             for key, value in rows:
                 number, marker = ABORTED_KEY.unpack(key)
-                self._aborted.setdefault(number, Aborted()).add(marker, value)
+                if number in self._aborted or self._state.get(Table.PARTITIONS, KEY.pack(number)):
+                    self._aborted.setdefault(number, Aborted()).add(marker, value)
 
     # ------------------------------------------------------------------------------------- epochs
 

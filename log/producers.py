@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.log.options import Change, Table
+from ottla.log.producer_rows import KEY, decode_row, encode_row
 from ottla.log.transactions import (
     NO_COORDINATOR,
     NONE_OPEN,
@@ -43,14 +43,6 @@ _NO_EPOCH: Final = -1
 # One batch in `_Producer.batches`: five numbers in a row.
 _WIDTH: Final = 5
 _OFFSET, _FIRST, _LAST, _TIMESTAMP, _EPOCH = range(_WIDTH)
-
-_KEY: Final = Struct(">Iq")
-_ROW: Final = Struct("<BBhq")  # layout version, batches, epoch, last used
-_ROW_BATCH: Final = Struct("<qiiq")  # base offset, first and last sequence, max timestamp
-_ROW_VERSION: Final = 1
-#: Between the row and its batches, in rows of producers that had transactions: a Moment.
-_ROW_MOMENT: Final = Struct("<qqqi")
-_ROW_VERSION_TRANSACTIONS: Final = 2
 
 
 class Duplicate(NamedTuple):
@@ -304,6 +296,10 @@ class Producers:
                 if moment is not None and moment.first >= 0:
                     yield OpenTransaction(number, producer_id, moment.first, moment.time_ms)
 
+    def partitions(self) -> list[int]:
+        """The partitions that have producers."""
+        return list(self._partitions)
+
     def settle_ongoing(self) -> None:
         """Say anew what is open, from what is known of each producer: at start, after the rows and
         the replay, and after a failed commit."""
@@ -332,17 +328,13 @@ class Producers:
     def load(self, key: bytes, value: bytes) -> None:
         """A row of Table.PRODUCERS, at start; before any replay. Raises ValueError on one that is
         not ours."""
-        number, producer_id = _KEY.unpack(key)
-        version, count, epoch, used_ms = _ROW.unpack_from(value)
-        start = _ROW.size + (_ROW_MOMENT.size if version == _ROW_VERSION_TRANSACTIONS else 0)
-        known = version in (_ROW_VERSION, _ROW_VERSION_TRANSACTIONS)
-        if not known or len(value) != start + count * _ROW_BATCH.size:
-            raise ValueError(f"producer row of version {version}, {len(value)} bytes")
-        producer = self._producer(number, producer_id, used_ms)
-        if version == _ROW_VERSION_TRANSACTIONS:
-            producer.history = History(Moment(*_ROW_MOMENT.unpack_from(value, _ROW.size)))
-        for base_offset, first, last, timestamp in _ROW_BATCH.iter_unpack(value[start:]):
-            producer.batches.extend((base_offset, first, last, timestamp, epoch))
+        number, producer_id = KEY.unpack(key)
+        row = decode_row(value)
+        producer = self._producer(number, producer_id, row.used_ms)
+        if row.moment is not None:
+            producer.history = History(row.moment)
+        for batch in row.batches:
+            producer.batches.extend((*batch, row.epoch))
 
     def replay(self, number: int, header: BatchHeader, now_ms: int) -> None:
         """A committed batch of a producer, in the order of offsets, from the time `now_ms`.
@@ -372,7 +364,7 @@ class Producers:
         changes: list[Change] = []
         waiting: set[tuple[int, int]] = set()
         for number, producer_id in self._changed:
-            key = _KEY.pack(number, producer_id)
+            key = KEY.pack(number, producer_id)
             producer = self._partitions.get(number, {}).get(producer_id)
             if producer is None:
                 changes.append(Change(Table.PRODUCERS, key, None))
@@ -484,11 +476,4 @@ def _row(producer: _Producer, stop: int, moment: Moment | None) -> bytes:
     epoch = batches[stop - 1]
     start = max(0, stop - BATCHES_KEPT * _WIDTH)
     kept = [at for at in range(start, stop, _WIDTH) if batches[at + _EPOCH] == epoch]
-    version = _ROW_VERSION if moment is None else _ROW_VERSION_TRANSACTIONS
-    return b"".join(
-        (
-            _ROW.pack(version, len(kept), epoch, producer.used_ms),
-            b"" if moment is None else _ROW_MOMENT.pack(*moment),
-            *(_ROW_BATCH.pack(*batches[at : at + _EPOCH]) for at in kept),
-        )
-    )
+    return encode_row(epoch, producer.used_ms, moment, (batches[at : at + _EPOCH] for at in kept))

@@ -29,6 +29,7 @@ from ottla.log.folder import (
 from ottla.log.layout import Layout, Missing
 from ottla.log.losses import NUMBER_GAP, Held, Loss, examine, raised, range_of, uncovered
 from ottla.log.options import StoreOptions, Table
+from ottla.log.partition import KEY
 from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
 from ottla.log.salvage import complete
@@ -51,6 +52,9 @@ class Opened:
         self.layout = layout
         self.state = state
         self.producers = producers
+        for number in producers.partitions():
+            if state.get(Table.PARTITIONS, KEY.pack(number)) is None:
+                producers.drop_partition(number)  # it went with a commit that was replayed
         producers.settle_ongoing()
         #: Number of the next commit.
         self.next_number = layout.active.last + 1

@@ -668,12 +668,20 @@ def test_they_go_with_the_partition(store: Store, partition: Partition) -> None:
     producer = Producer(store)
     producer.send(partition)
     producer.abort()
+    producer.send(partition)
     store.tick(1)
+    killed = crash_copy(store.folder.path, store.folder.path.with_name("before"))
     store.change(store.drop_partitions([partition.number]))
     store.flush()
+    after = crash_copy(store.folder.path, store.folder.path.with_name("after"))
     store.tick(2)
     assert list(store.scan(Table.ABORTED)) == []
     assert list(store.open_transactions()) == []
+    for copy, count in ((killed, 1), (after, 0)):
+        again = open_store(copy)
+        assert len(list(again.open_transactions())) == count
+        assert len(again.producers) == count
+        again.close()
 
 
 # ------------------------------------------------------------------------- one producer's history
