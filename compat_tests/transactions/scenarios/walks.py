@@ -3,65 +3,76 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from compat_tests.transactions.scenarios.registry import SCENARIOS, Scenario
 from compat_tests.transactions.script import NEW, OLD, OLDEST, Producer, Protocol, Script
 
-STEPS = 45
+STEPS = 50
+AT_REST = ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
 WALKS = {
     "oldest": (OLDEST,),
     "old": (OLD,),
     "new": (NEW,),
     "mixed": (OLD, NEW),
 }
-SEEDS = range(1, 6)
+SEEDS = range(1, 5)
 
 
 class Walk:
-    """Two names with two instances each, two partitions and a group."""
+    """Three names, two partitions and a group; a new instance takes over from the one before it,
+    which goes on talking now and then."""
 
-    def __init__(
-        self, script: Script, dice: random.Random, protocols: tuple[Protocol, ...]
-    ) -> None:
+    def __init__(self, script: Script, dice: random.Random, protocols: Sequence[Protocol]) -> None:
         self.script = script
         self.dice = dice
-        self.producers = [
-            script.producer(name, dice.choice(protocols)) for name in ("a", "a", "b", "b")
-        ]
+        self.protocols = protocols
+        self.living = [script.producer(name, dice.choice(protocols)) for name in "abc"]
+        self.dead: list[Producer] = []
         self.offset = 0
         self.steps: dict[Callable[[Producer], object], int] = {
-            self.init: 2,
+            self.replace: 2,
             self.init_known: 1,
-            self.add: 6,
-            self.produce: 10,
+            self.add: 5,
+            self.produce: 12,
             self.produce_with_another_epoch: 1,
             self.commit_offsets: 3,
-            self.end: 6,
+            self.end: 7,
             self.look: 2,
         }
 
     def run(self) -> None:
-        for one in self.producers:
+        for one in self.living:
             self.init(one)
         for _ in range(STEPS):
             (step,) = self.dice.choices(list(self.steps), list(self.steps.values()))
-            step(self.dice.choice(self.producers))
-        for name in ("a", "b"):
-            last = self.script.producer(name, NEW)
-            self.init(last)  # which ends what is open
+            who = self.dead if self.dead and self.dice.random() < 0.1 else self.living
+            step(self.dice.choice(who))
+        for one in self.living:
+            self.replace(one)  # which ends what is open
         for partition in (0, 1):
             self.script.both(partition=partition)
         self.script.committed(stable=True)
 
+    def replace(self, one: Producer) -> None:
+        if one in self.living:
+            self.living.remove(one)
+            self.dead.append(one)
+            one = self.script.producer(one.name, self.dice.choice(self.protocols))
+            self.living.append(one)
+        self.init(one)
+
     def init(self, one: Producer) -> None:
-        one.init()
+        """Again when it was in the way of a transaction."""
+        if one.init().error_code:
+            one.settle()
+            one.init()
         one.settle()
 
     def init_known(self, one: Producer) -> None:
         if one.protocol.init >= 3:
             one.init(known=True)
-            one.settle()
+            one.settle(*AT_REST)
 
     def add(self, one: Producer) -> None:
         if one.protocol.adds:
@@ -83,7 +94,7 @@ class Walk:
 
     def end(self, one: Producer) -> None:
         one.end(self.dice.choice(("commit", "commit", "abort")))
-        one.settle("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
+        one.settle(*AT_REST)
 
     def look(self, one: Producer) -> None:
         self.script.both(partition=self.dice.randrange(2))
@@ -92,7 +103,7 @@ class Walk:
         self.script.committed(stable=self.dice.random() < 0.5)
 
 
-def _walk(seed: int, protocols: tuple[Protocol, ...]) -> Scenario:
+def _walk(seed: int, protocols: Sequence[Protocol]) -> Scenario:
     return lambda script: Walk(script, random.Random(seed), protocols).run()
 
 
