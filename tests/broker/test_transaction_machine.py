@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.broker.txnkit import TIMEOUT_MS
 from tests.broker.txnworld import GROUP, PARTITIONS, TOPIC, Asked, Instance, World
 
@@ -35,7 +35,10 @@ ACTS = st.one_of(
     st.tuples(st.just("moves_an_offset"), st.tuples(INDEX)),
     st.tuples(st.just("ends"), st.tuples(st.sampled_from((True, True, False)))),
 )
-EVENTS = ("new instance", "fails", "killed before", "killed after", "time", "forgotten")
+EVENTS = (
+    *("killed before", "fails") * 2,  # what finds most
+    *("new instance", "killed after", "time", "forgotten"),
+)
 MOST_INSTANCES = 5
 
 
@@ -218,16 +221,16 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # -- what becomes of them ---------------------------------------------------------------------
 
-    @rule()
-    def a_turn(self) -> None:
-        self.world.turn()
-
     @rule(what=st.sampled_from(EVENTS), name=NAMES, new=st.booleans())
     def something_happens(self, what: str, name: str, new: bool) -> None:
-        world = self.world
         if what == "new instance":
             self._a_new_instance(name, new)
-        elif what == "fails":
+        else:
+            self.something_happens_to_it(what)
+
+    def something_happens_to_it(self, what: str) -> None:
+        world = self.world
+        if what == "fails":
             world.turn(fails=True)
         elif what.startswith("killed"):
             world.kill(committed=what == "killed after")
@@ -238,6 +241,17 @@ class TransactionMachine(RuleBasedStateMachine):
             world.pass_time(TIMEOUT_MS // 2)
             world.check()
             world.pass_time(TIMEOUT_MS // 2 + 1)
+
+    @precondition(lambda self: any(self.may_end(one) for one in self.world.instances))
+    @rule(data=st.data(), what=st.sampled_from(("killed before", "killed after", "fails")))
+    def an_end_goes_wrong(self, data: st.DataObject, what: str) -> None:
+        """Where most can go wrong, and chance comes seldom."""
+        found = [one for one in self.world.instances if self.may_end(one)]
+        self.ends(data.draw(st.sampled_from(found)), True)
+        self.something_happens_to_it(what)
+
+    def may_end(self, instance: Instance) -> bool:
+        return instance.ready and instance.wrote and instance.asked is None
 
     @invariant()
     def what_is_read_is_what_is_true(self) -> None:
