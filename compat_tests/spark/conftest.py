@@ -88,3 +88,10 @@ def strict_broker(make_broker: Callable[..., Broker]) -> Iterator[Broker]:
     broker = make_broker({"auto.create.topics.enable": "false"})
     yield broker
     broker.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More time than others: the first of them waits for a JVM, a busy machine for all of them."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(400))

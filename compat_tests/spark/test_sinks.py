@@ -145,7 +145,7 @@ def test_a_missing_topic(spark: SparkSession, broker: Broker, strict_broker: Bro
 def test_a_stream_into_topics(
     spark: SparkSession, streams: Streams, broker: Broker, keeping_topic: MakeTopic
 ) -> None:
-    """By the topic column, with partitions and headers; restarted, over a broker that was killed."""
+    """By the topic column, with partitions and headers; restarted, the broker killed between."""
     source_topic, even, odd = keeping_topic(1), keeping_topic(2), keeping_topic(2)
 
     def run(**options: Any) -> None:
@@ -155,7 +155,7 @@ def test_a_stream_into_topics(
             "1 AS partition",
             "key",
             "value",
-            "array(struct('from', CAST(CAST(offset AS STRING) AS BINARY))) AS headers",
+            "array(named_struct('key', 'from', 'value', CAST(value AS BINARY))) AS headers",
         )
         query = streams.write(
             rows, broker, {"availableNow": True}, checkpoint="one", includeHeaders="true", **options

@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 from compat_tests.clients.confluent import quiet
 from compat_tests.conftest import MakeTopic
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.waiting import eventually
+from compat_tests.raw import calls
+from compat_tests.raw.wire import Wire
 from compat_tests.spark.streams import Streams, numbered, places, produce, read, send, values
 
 MakeProducer = Callable[[], confluent_kafka.Producer]
@@ -41,19 +44,36 @@ def transactional(broker: Broker, new_name: Callable[[], str]) -> Iterator[MakeP
             producer.abort_transaction(30)
 
 
+def ended(producer: confluent_kafka.Producer, broker: Broker, topic: str, end: str) -> None:
+    """Commit or abort, and wait for the marker: Kafka answers before it has written it."""
+    if end == "commit":
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+
+    def is_stable() -> bool:
+        stable, last = (calls.list_offset(wire, topic, -1, isolation_level=n) for n in (1, 0))
+        return bool(stable.offset == last.offset)
+
+    with Wire(broker.host, broker.port) as wire:
+        eventually(is_stable, "no open transaction", 60)
+
+
 def transact(
-    producer: confluent_kafka.Producer, topic: str, first: int, count: int, end: str | None
+    producer: confluent_kafka.Producer,
+    broker: Broker,
+    topic: str,
+    numbers: range,
+    end: str | None = None,
 ) -> None:
     """`end`: commit, abort, or None to leave it open with its records in the log."""
     failed: list[object] = []
     producer.begin_transaction()
-    produce(producer, numbered(topic, count, first=first), failed)
+    produce(producer, numbered(topic, len(numbers), first=numbers.start), failed)
     assert producer.flush(30) == 0
     assert not failed, failed[0]
-    if end == "commit":
-        producer.commit_transaction(30)
-    elif end == "abort":
-        producer.abort_transaction(30)
+    if end is not None:
+        ended(producer, broker, topic, end)
 
 
 @pytest.fixture
@@ -62,10 +82,10 @@ def mixed(broker: Broker, keeping_topic: MakeTopic, transactional: MakeProducer)
     topic = keeping_topic()
     producer = transactional()
     send(broker, numbered(topic, 5))
-    transact(producer, topic, 5, 5, "commit")
-    transact(producer, topic, 10, 5, "abort")
+    transact(producer, broker, topic, range(5, 10), "commit")
+    transact(producer, broker, topic, range(10, 15), "abort")
     send(broker, numbered(topic, 5, first=15))
-    transact(producer, topic, 20, 5, None)
+    transact(producer, broker, topic, range(20, 25))
     send(broker, numbered(topic, 5, first=25))
     return topic
 
@@ -102,7 +122,7 @@ def test_a_stream_waits_for_the_end(
     topic = keeping_topic()
     producer = transactional()
     send(broker, numbered(topic, 3))
-    transact(producer, topic, 3, 3, None)
+    transact(producer, broker, topic, range(3, 6))
     send(broker, numbered(topic, 3, first=6))
     source = streams.source(
         broker,
@@ -112,10 +132,7 @@ def test_a_stream_waits_for_the_end(
     )
     stream = streams.collect(source, checkpoint="one")
     assert [place.offset for place in places(stream.finished())] == [0, 1, 2]
-    if end == "commit":
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
+    ended(producer, broker, topic, end)
     later = streams.collect(source, checkpoint="one")
     wanted = range(3, 9) if end == "commit" else range(6, 9)
     assert [int(value) for value in values(later.finished())] == list(wanted)
@@ -131,7 +148,7 @@ def test_nothing_but_aborted_records(
     transactional: MakeProducer,
 ) -> None:
     topic = keeping_topic()
-    transact(transactional(), topic, 0, 10, "abort")
+    transact(transactional(), broker, topic, range(0, 10), "abort")
     frame = read(spark, broker, subscribe=topic, kafka__isolation__level="read_committed")
     assert frame.collect() == []
     source = streams.source(
@@ -151,11 +168,11 @@ def test_transactions_over_a_killed_broker(
 ) -> None:
     topic = keeping_topic()
     producer = transactional()
-    transact(producer, topic, 0, 5, "abort")
-    transact(producer, topic, 5, 5, None)
+    transact(producer, broker, topic, range(0, 5), "abort")
+    transact(producer, broker, topic, range(5, 10))
     broker.kill()
     broker.start()
     frame = read(spark, broker, subscribe=topic, kafka__isolation__level="read_committed")
     assert frame.collect() == []
-    producer.commit_transaction(30)
+    ended(producer, broker, topic, "commit")
     assert [int(value) for value in values(frame.collect())] == [*range(5, 10)]
