@@ -31,6 +31,9 @@ def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         "heartbeat",
         "offset-commit",
         "offsets-million",
+        "transactions-5",
+        "read-committed",
+        "aborted-10000",
     ],
 )
 def test_a_row_runs_against_ottla_and_records_each_figure(row: str, tmp_path: Path) -> None:
