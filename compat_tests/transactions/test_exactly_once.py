@@ -120,6 +120,7 @@ def pipeline(
         found.close()
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.usefixtures("needs_java")
 def test_exactly_once_under_kill_9(broker: Broker, new_topic: MakeTopic) -> None:
     """A worker of each stage and the broker are killed under load, then one more of each."""
