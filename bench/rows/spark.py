@@ -98,6 +98,7 @@ def micro_batch(run: Run, source: str) -> None:
             run.record("CPU", used.cpu / (rate * used.seconds) * 1e6)
             run.record("p50", percentile(seen.kept, 0.5))
             run.record("p99", percentile(seen.kept, 0.99))
+        query.processAllAvailable()  # stopped within a batch, Spark prints pages about it
     finally:
         query.stop()
 
