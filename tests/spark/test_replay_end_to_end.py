@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from compat_tests.harness.brokers import OttlaBroker
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from tests.spark.sending import Sent, produce
 
@@ -162,6 +163,36 @@ def test_an_audit_names_what_is_wrong(
     report = tmp_path / "report.html"
     write_report(result, str(report))
     assert "Not the same in 2 of 2 partitions" in report.read_text()
+
+
+def test_transactions_leave_gaps_that_are_explained(
+    spark: SparkSession, cluster: Cluster, broker: OttlaBroker, topic: Make, tmp_path: Path
+) -> None:
+    name = topic(1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    for finish in (
+        producer.commit_transaction,
+        producer.abort_transaction,
+        producer.commit_transaction,
+        producer.flush,  # stays open
+    ):
+        producer.begin_transaction()
+        for n in range(5):
+            producer.produce(name, b"%d" % n, b"k", 0)
+        producer.flush()
+        finish(30)
+    store = ParquetStore(tmp_path)
+    assert archive(spark, cluster, store, ArchiveOptions([name])).records == 10
+    result = audit(
+        topic_side(spark, cluster, name), archive_side(spark, store, name, "x"), align="offsets"
+    )
+    assert result.same, verdict(result)
+    (row,) = result.partitions
+    assert (row.left.records, row.right.records) == (10, 10)
+    assert row.left.gaps == {"aborted transactions": 5, "transaction markers": 2}
+    assert sum(row.right.gaps.values()) == 7
+    producer.abort_transaction(30)
 
 
 def test_backfill_hands_over_at_the_exact_offset(
