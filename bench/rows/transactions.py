@@ -100,7 +100,12 @@ def read_committed(run: Run) -> None:
     count = run.size(400_000, 2_000)
     values = clients.payloads(1024)
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": "writer", "linger.ms": 20}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": "writer",
+            "linger.ms": 20,
+            "log_level": 0,  # Kafka's coordinator is not there at once
+        }
     )
     producer.init_transactions(60)
     for begin in range(0, count, A_TRANSACTION):
