@@ -8,10 +8,10 @@ nothing is open any more.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -261,8 +261,19 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=int(os.environ.get("OTTLA_TXN_EXAMPLES", "60")),
+    max_examples=40,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+class TestManyTransactions(TransactionMachine.TestCase):
+    settings = settings(
+        max_examples=2000,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
