@@ -269,7 +269,6 @@ TestTransactions.settings = settings(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
 class TestManyTransactions(TransactionMachine.TestCase):
     settings = settings(
         max_examples=2000,
