@@ -33,6 +33,9 @@ class Message:
     def topic(self) -> str:
         return "t"
 
+    def partition(self) -> int:
+        return 7
+
 
 class Producer:
     """Stands in for the client: takes so many records before it is full."""
@@ -132,6 +135,13 @@ def test_a_record_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     client.fails = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(WriteFailed, match=r"^cannot write to t: .*[Aa]uthorization"):
         write(monkeypatch, client, [{"value": b"v", "topic": "t"}] * 900)
+
+
+def test_a_partition_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Producer()
+    client.fails = KafkaError(KafkaError._UNKNOWN_PARTITION)
+    with pytest.raises(WriteFailed, match=r"has no partition 7, .*: drop the column"):
+        write(monkeypatch, client, [{"value": b"v", "topic": "t", "partition": 7}])
 
 
 class Committing:

@@ -127,8 +127,16 @@ class _Sending:
 
     def _delivered(self, error: Any, message: Any) -> None:
         """Called for failures only (delivery.report.only.error)."""
-        if error is not None and self._failed is None:
-            self._failed = f"cannot write to {message.topic()}: {error.str()}"
+        if error is None or self._failed is not None:
+            return
+        why = error.str()
+        if error.code() == kafka().KafkaError._UNKNOWN_PARTITION:
+            # a frame that was read from another topic has such a column
+            why = (
+                f"it has no partition {message.partition()}, which the column partition asks for:"
+                " drop the column, or add partitions"
+            )
+        self._failed = f"cannot write to {message.topic()}: {why}"
 
     def _check(self) -> None:
         if self._failed is not None:
