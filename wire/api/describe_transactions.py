@@ -30,7 +30,8 @@ class TransactionState:
 
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse(Message):
-    """State, producer and partitions of each; the start time is -1 when no transaction is open."""
+    """State, producer and partitions of each. The start time is that of the last transaction when
+    none is open, -1 where there was none since InitProducerId."""
 
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)
