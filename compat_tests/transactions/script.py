@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compat_tests.raw import batch, calls
+from compat_tests.raw import batch
 from compat_tests.raw.errors import name_of
 from compat_tests.raw.schema import Struct
 from compat_tests.raw.wire import Silent, Wire
+from compat_tests.transactions.protocols import Protocol
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -38,32 +39,6 @@ ERRORS = {"error_code", "partition_error_code"}
 TIMES = {"last_timestamp", "transaction_start_time_ms", "timestamp"}
 EPOCHS_OF_THE_COORDINATOR = {"coordinator_epoch"}
 """Kafka counts its restarts in it."""
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """The versions in which a client speaks. Old and new are KIP-890's transaction version 1 and 2:
-    the new one adds partitions by writing to them and bumps the epoch at every end."""
-
-    name: str
-    init: int
-    add: int
-    produce: int
-    add_offsets: int
-    offsets: int
-    end: int
-
-    @property
-    def adds(self) -> bool:
-        """Whether a partition must be added before it is written to."""
-        return self.end < 5
-
-
-OLDEST = Protocol("oldest", init=0, add=0, produce=3, add_offsets=0, offsets=0, end=0)
-OLD = Protocol("old", init=4, add=3, produce=9, add_offsets=3, offsets=3, end=3)
-BETWEEN = Protocol("between", init=5, add=5, produce=11, add_offsets=4, offsets=4, end=4)
-"""Knows TRANSACTION_ABORTABLE, and not yet the new protocol."""
-NEW = Protocol("new", init=5, add=5, produce=12, add_offsets=4, offsets=5, end=5)
 
 
 def values(*names: str) -> tuple[batch.Record, ...]:
@@ -518,26 +493,3 @@ class Producer:
         }
         note = self._note(changes, str(dict(offsets)))
         return self.ask("TxnOffsetCommit", version, note, **fields | changes)
-
-
-def wait_for_coordinators(wire: Wire, name: str) -> None:
-    """Kafka makes the topics of its coordinators when the first name is asked for."""
-    deadline = time.monotonic() + 30
-    for key_type in (0, 1):
-        while True:
-            found = wire.call("FindCoordinator", 4, key_type=key_type, coordinator_keys=[name])
-            error = found.coordinators[0].error_code
-            if not error:
-                break
-            assert time.monotonic() < deadline, name_of(error)
-            time.sleep(0.1)
-    loaded = {"NONE", "TRANSACTIONAL_ID_NOT_FOUND"}
-    while True:
-        group = wire.call("OffsetFetch", 9, groups=[{"group_id": name}]).groups[0]
-        answer = wire.call("DescribeTransactions", 0, transactional_ids=[name])
-        transaction = name_of(answer.transaction_states[0].error_code)
-        if group.error_code == 0 and transaction in loaded:
-            calls.new_producer(wire)  # Kafka must also have its block of producer ids
-            return
-        assert time.monotonic() < deadline, f"{name_of(group.error_code)} {transaction}"
-        time.sleep(0.1)

@@ -13,8 +13,10 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
 from compat_tests.raw import calls
 from compat_tests.raw.wire import Wire
+from compat_tests.transactions.protocols import NEW, OLD
 from compat_tests.transactions.reading import Topic
-from compat_tests.transactions.script import NEW, OLD, READ_COMMITTED, Script, wait_for_coordinators
+from compat_tests.transactions.ready import wait_for_coordinators
+from compat_tests.transactions.script import READ_COMMITTED, Script
 
 
 def crash(broker: Broker) -> None:

@@ -17,8 +17,10 @@ from compat_tests.harness.tools import ToolFailed, run_tool
 from compat_tests.raw import batch, calls
 from compat_tests.raw.batch import Record
 from compat_tests.raw.wire import Wire
+from compat_tests.transactions.protocols import NEW, OLD
 from compat_tests.transactions.reading import Topic
-from compat_tests.transactions.script import NEW, OLD, Script, wait_for_coordinators
+from compat_tests.transactions.ready import wait_for_coordinators
+from compat_tests.transactions.script import Script
 
 pytestmark = pytest.mark.usefixtures("needs_java")
 

@@ -16,9 +16,10 @@ import pytest
 from compat_tests.harness.brokers import Broker
 from compat_tests.raw import calls
 from compat_tests.raw.wire import Wire
+from compat_tests.transactions.ready import wait_for_coordinators
 from compat_tests.transactions.scenarios import SCENARIOS
 from compat_tests.transactions.scenarios.registry import LONG
-from compat_tests.transactions.script import Script, wait_for_coordinators
+from compat_tests.transactions.script import Script
 
 TRACES = Path(__file__).parent / "traces"
 

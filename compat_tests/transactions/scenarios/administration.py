@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from compat_tests.transactions.protocols import NEW, OLD, Protocol
 from compat_tests.transactions.scenarios.registry import each, scenario
-from compat_tests.transactions.script import NEW, OLD, Protocol, Script
+from compat_tests.transactions.script import Script
 
 
 @scenario

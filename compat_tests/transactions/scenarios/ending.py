@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
+from compat_tests.transactions.protocols import BETWEEN, NEW, OLD, OLDEST, Protocol
 from compat_tests.transactions.scenarios.registry import each, scenario
-from compat_tests.transactions.script import (
-    BETWEEN,
-    LATEST,
-    MAX_TIMESTAMP,
-    NEW,
-    OLD,
-    OLDEST,
-    READ_COMMITTED,
-    Protocol,
-    Script,
-)
+from compat_tests.transactions.script import LATEST, MAX_TIMESTAMP, READ_COMMITTED, Script
 
 
 @each(OLDEST, OLD, BETWEEN, NEW)

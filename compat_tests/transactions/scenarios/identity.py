@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from compat_tests.raw.errors import CODES
+from compat_tests.transactions.protocols import BETWEEN, NEW, OLD, OLDEST, Protocol
 from compat_tests.transactions.scenarios.registry import LONG, each, scenario
-from compat_tests.transactions.script import (
-    BETWEEN,
-    NEW,
-    OLD,
-    OLDEST,
-    Producer,
-    Protocol,
-    Script,
-)
+from compat_tests.transactions.script import Producer, Script
 
 LAST_EPOCH = 32767
 

@@ -6,16 +6,9 @@ from typing import Any
 
 from compat_tests.groups.script import subscription
 from compat_tests.raw.errors import CODES
+from compat_tests.transactions.protocols import BETWEEN, NEW, OLD, OLDEST, Protocol
 from compat_tests.transactions.scenarios.registry import each, scenario
-from compat_tests.transactions.script import (
-    BETWEEN,
-    NEW,
-    OLD,
-    OLDEST,
-    Producer,
-    Protocol,
-    Script,
-)
+from compat_tests.transactions.script import Producer, Script
 
 
 def send(producer: Producer, offset: int, **changes: Any) -> None:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from compat_tests.raw import batch
+from compat_tests.transactions.protocols import BETWEEN, NEW, OLD, OLDEST, Protocol
 from compat_tests.transactions.scenarios.registry import each, scenario
-from compat_tests.transactions.script import (
-    BETWEEN,
-    NEW,
-    OLD,
-    OLDEST,
-    READ_COMMITTED,
-    Producer,
-    Protocol,
-    Script,
-)
+from compat_tests.transactions.script import READ_COMMITTED, Producer, Script
 
 
 @scenario

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
+from compat_tests.transactions.protocols import NEW, OLD, Protocol
 from compat_tests.transactions.scenarios.registry import each, scenario
-from compat_tests.transactions.script import (
-    LATEST,
-    NEW,
-    OLD,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    Protocol,
-    Script,
-)
+from compat_tests.transactions.script import LATEST, READ_COMMITTED, READ_UNCOMMITTED, Script
 
 
 @each(OLD, NEW)

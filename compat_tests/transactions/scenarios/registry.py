@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compat_tests.transactions.script import Protocol, Script
+from compat_tests.transactions.protocols import Protocol
+from compat_tests.transactions.script import Script
 
 Scenario = Callable[[Script], None]
 InEach = Callable[[Script, Protocol], None]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from compat_tests.transactions.protocols import NEW, OLD, OLDEST, Protocol
 from compat_tests.transactions.scenarios.registry import SCENARIOS, Scenario
-from compat_tests.transactions.script import NEW, OLD, OLDEST, Producer, Protocol, Script
+from compat_tests.transactions.script import Producer, Script
 
 STEPS = 50
 AT_REST = ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
