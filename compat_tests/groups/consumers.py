@@ -209,5 +209,6 @@ def wait_shared(
         since = (since or now) if shared else 0.0
         if shared and now - since > 0.5:  # it stays like that
             return
-        assert now < deadline, f"after {seconds} s: {consumers}, wanted {wanted}"
+        told = [consumer.history[-6:] for consumer in consumers]
+        assert now < deadline, f"after {seconds} s: {consumers}, wanted {wanted}; {told}"
         time.sleep(0.02)
