@@ -261,7 +261,6 @@ def the_last_epoch_fenced(script: Script) -> None:
     b.settle()
     script.describe("a")
     b.init()
-    a.produce("late")
     a.end("commit")
     b.produce("kept")
     b.finish("commit")
