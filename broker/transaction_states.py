@@ -53,10 +53,13 @@ class State(IntEnum):
     @property
     def title(self) -> str:
         """As DescribeTransactions and ListTransactions spell it."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
+        return _TITLES[self]
 
 
-STATE_OF: Final = {state.title: state for state in State}
+_TITLES: Final = {
+    state: "".join(word.capitalize() for word in state.name.split("_")) for state in State
+}
+STATE_OF: Final = {title: state for state, title in _TITLES.items()}
 
 
 class Producer(NamedTuple):

@@ -4,14 +4,16 @@
     1   open for longer than so many milliseconds (KIP-994)
     2   by a pattern that the whole id must match (KIP-1152)
 
-Patterns are RE2's: what takes Java's (Kafka's own) for ever cannot hold up the broker. Backward
-references and looking around are refused; a pattern that makes no sense is refused by both.
+Patterns are RE2's, of bounded size: what takes Java's (Kafka's own) for ever is over in
+milliseconds, or refused. Backward references and looking around are refused too; a pattern that
+makes no sense is refused by both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import re2  # type: ignore[import-untyped] # it has no annotations
 
@@ -24,6 +26,10 @@ from ottla.wire.api.list_transactions import (
 )
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
+
+#: Bytes that RE2 may use for one pattern; 8 MiB by default. Matching takes the time of pattern times
+#: id, so a small one is what keeps an id of 32,767 characters from holding up the loop.
+PATTERN_BYTES: Final = 1 << 16
 
 _Filter = Callable[[Transaction], bool]
 
@@ -73,6 +79,8 @@ def _filters(request: ListTransactionsRequest, now_ms: int) -> list[_Filter]:
 def _matcher(text: str) -> Callable[[str], bool]:
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = PATTERN_BYTES
+    options.never_capture = True  # nobody asks for the groups, and deep ones are slow
     try:
         pattern = re2.compile(text, options)
     except re2.error as error:

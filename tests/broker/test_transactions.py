@@ -21,6 +21,7 @@ from ottla.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from ottla.wire.api.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.api.end_txn import EndTxnRequest
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
 from ottla.wire.api.list_transactions import ListTransactionsRequest
@@ -648,6 +649,20 @@ def test_listing(harness: Harness, topic: str) -> None:
     assert found.transaction_state == "CompleteCommit"
     bad = empty.client.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
     assert bad.error_code == Error.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize("text", ["(?:x?){1000}" * 30 + "!", "(?:.?){900}" * 12 + "(?:x|y){900}"])
+def test_a_pattern_that_would_hold_up_the_broker_is_refused(harness: Harness, text: str) -> None:
+    client = ready(harness, NEW).client
+    answer = client.call(ListTransactionsRequest(transactional_id_pattern=text), 2)
+    assert answer.error_code == Error.INVALID_REGULAR_EXPRESSION
+
+
+def test_an_id_named_again_is_described_once(harness: Harness) -> None:
+    client = ready(harness, NEW).client
+    names = ["x", "none", "x"]
+    answer = client.call(DescribeTransactionsRequest(transactional_ids=names), 0)
+    assert [found.transactional_id for found in answer.transaction_states] == ["x", "none"]
 
 
 def test_describing(harness: Harness, topic: str) -> None:
