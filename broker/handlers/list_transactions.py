@@ -27,8 +27,8 @@ from ottla.wire.api.list_transactions import (
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
 
-#: Bytes that RE2 may use for one pattern; 8 MiB by default. Matching takes the time of pattern times
-#: id, so a small one is what keeps an id of 32,767 characters from holding up the loop.
+#: Bytes that RE2 may use for one pattern; 8 MiB by default. Matching takes the time of pattern
+#: times id, so a small one is what keeps an id of 32,767 characters from holding up the loop.
 PATTERN_BYTES: Final = 1 << 16
 
 _Filter = Callable[[Transaction], bool]
