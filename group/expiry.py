@@ -6,8 +6,9 @@ ClassicGroup.offsetExpirationCondition, OffsetMetadataManager.cleanupExpiredOffs
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from ottla.group import pending_offsets
@@ -19,6 +20,10 @@ from ottla.group.states import State
 
 SLICE: Final = 1000
 """Rows looked at in one go."""
+FEW: Final = 16
+"""Up to so many partitions are looked up one by one, more of them with a page of rows."""
+PAGE_COST: Final = 200
+"""What a page costs in lookups: it goes through all rows that are not in the state file yet."""
 BUSY_MS: Final = 1000
 """When something of the group is on its way to the disk, look again after this long: a row that
 looks expired may be about to be replaced."""
@@ -45,8 +50,9 @@ class Expiry:
         self._looks: dict[str, _Look] = {}
         self._sweeps: dict[int, bytes] = {}
         """Last key swept of each dead group."""
-        self._forgotten: deque[tuple[ClassicGroup, int]] = deque()
-        """Group and partition id of offsets to be removed."""
+        self._forgotten: deque[Iterator[tuple[ClassicGroup, range]]] = deque()
+        """Groups, each with partition ids whose offsets are to be removed. Not made before it is
+        their turn: a thousand partitions times ten thousand groups would fill the memory."""
 
     # ------------------------------------------------------------------------------------ expiry
 
@@ -138,18 +144,52 @@ class Expiry:
     def forget(self, partition_ids: Iterable[int], now: int) -> None:
         """These partitions are gone for ever; their offsets, already out of reach, may go too."""
         groups = [group for group in self.registry.groups.values() if group.number]
-        self._forgotten.extend((group, p) for p in partition_ids for group in groups)
-        if self._forgotten:
+        runs = list(_runs(sorted(partition_ids)))
+        if groups and runs:
+            self._forgotten.append(iter(product(groups, runs)))
             self.timers.at(due_of(Kind.FORGET, ""), now)
 
     def forget_slice(self, now: int, out: Outcome) -> None:
         """Remove what is committed for a slice of them. A commit still on its way is missed here
         and found by the group's next look."""
-        for _ in range(min(SLICE, len(self._forgotten))):
-            group, partition_id = self._forgotten.popleft()
-            pending_offsets.drop(group, (partition_id,), out)
-            key = offset_key(group.number, partition_id)
-            if self.rows.get(OFFSETS, key) is not None:
-                out.records.append((OFFSETS, key, None))
+        left = SLICE
+        while left > 0 and self._forgotten:
+            place = next(self._forgotten[0], None)
+            if place is None:
+                self._forgotten.popleft()
+            else:
+                left -= self._forget_run(*place, out)
         if self._forgotten:
             self.timers.at(due_of(Kind.FORGET, ""), now)
+
+    def _forget_run(self, group: ClassicGroup, run: range, out: Outcome) -> int:
+        """Remove a group's offsets of these partition ids; what that cost, in rows looked at."""
+        if group.transactions:
+            pending_offsets.drop(group, run, out)
+        if len(run) <= FEW:
+            keys = [offset_key(group.number, partition_id) for partition_id in run]
+            keys = [key for key in keys if self.rows.get(OFFSETS, key) is not None]
+            cost = len(run)
+        else:
+            before = _key_before(group.number, run.start)
+            rows, _ = self.rows.page(OFFSETS, group_key(group.number), before, len(run))
+            last = offset_key(group.number, run[-1])
+            keys = [key for key, _ in rows if key <= last]
+            cost = PAGE_COST + len(rows)
+        out.records.extend((OFFSETS, key, None) for key in keys)
+        return cost
+
+
+def _runs(partition_ids: Sequence[int]) -> Iterator[range]:
+    """Ascending ids as ranges of at most SLICE: a topic's partitions mostly follow each other."""
+    begin = 0
+    for end in range(1, len(partition_ids) + 1):
+        full = end - begin == SLICE
+        if full or end == len(partition_ids) or partition_ids[end] != partition_ids[end - 1] + 1:
+            yield range(partition_ids[begin], partition_ids[end - 1] + 1)
+            begin = end
+
+
+def _key_before(number: int, partition_id: int) -> bytes:
+    """The key behind which a page begins that shall begin with this partition."""
+    return offset_key(number, partition_id - 1) if partition_id else b""

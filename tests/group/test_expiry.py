@@ -1,9 +1,11 @@
 """What goes by itself: expired offsets (KIP-211), unused groups, offsets of deleted topics."""
 
+import tracemalloc
+
 import pytest
 from tests.group.simulated import Consumer, World, commit_request, form, subscription
 
-from ottla.group.expiry import SLICE
+from ottla.group.expiry import FEW, PAGE_COST, SLICE
 from ottla.group.outcome import GROUPS, OFFSETS
 from ottla.wire.api.delete_groups import DeleteGroupsRequest
 
@@ -263,16 +265,39 @@ class TestDeletedTopics:
         assert len(world.disk.tables[OFFSETS]) == 2
         assert world.committed("g") == world.committed("h") == {0: 5}
 
-    def test_many_go_in_slices(self, world: World) -> None:
+    @pytest.mark.parametrize("partitions", [1, FEW, FEW + 1, 100, SLICE + 30])
+    def test_many_go_in_slices(self, world: World, partitions: int) -> None:
         for n in range(40):
-            world.send(commit_request(f"g{n}", {0: 5}), 9)
-        world.topics.add("big", 100)
+            world.send(commit_request(f"g{n}", {0: 5, 3: 5}), 9)
+        world.topics.add("big", partitions)
+        world.topics.next_id += partitions
+        world.topics.add("last", 1)
+        offsets = dict.fromkeys((0, partitions // 2, partitions - 1), 5)
+        for n in range(30):
+            world.send(commit_request(f"g{n}", offsets, topic="big"), 9)
+            world.send(commit_request(f"g{n}", {0: 5}, topic="last"), 9)
         world.machine.forget_partitions(world.topics.remove("big"), world.now)
         rounds = 0
         while world.machine._expiry._forgotten:
-            world.machine.on_timer(world.now)
+            outcomes = world.machine.on_timer(world.now)
+            assert sum(len(outcome.records) for outcome in outcomes) <= SLICE + partitions
+            for outcome in outcomes:
+                world.take(outcome)
             rounds += 1
-        assert rounds == 40 * 100 // SLICE
+        assert rounds >= 40 * min(partitions, PAGE_COST) // SLICE
+        assert len(world.disk.tables[OFFSETS]) == 40 * 2 + 30
+
+    def test_a_thousand_partitions_of_ten_thousand_groups_take_no_memory(
+        self, world: World
+    ) -> None:
+        """Nor the loop: they are made group by group, as their slices come."""
+        for n in range(10_000):
+            world.machine.registry.create(f"g{n}", world.now).number = n + 1
+        tracemalloc.start()
+        world.machine.forget_partitions(range(1_000), world.now)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 1_000_000
 
     def test_a_restart_in_between_leaves_them_to_the_next_look(self, world: World) -> None:
         world.send(commit_request("g", {0: 5}), 9)
