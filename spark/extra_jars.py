@@ -11,20 +11,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from ottla.spark.jars import (
-    Artifact,
-    JarsUnavailable,
-    Spark,
-    _copy,
-    _locked,
-    _to_stderr,
-    folder,
-    installed_spark,
-)
+from ottla.spark.jars import Spark, folder, installed_spark
+from ottla.spark.maven import Artifact, JarsUnavailable, copy, filled, to_stderr
 
 EXTRAS = ("avro", "delta")
 # By file of the archive: versions tried with PySpark 4.2.0, the newest first.
@@ -35,15 +26,7 @@ def paths(extra: str) -> list[Path]:
     """The jars of one of EXTRAS. Raises JarsUnavailable."""
     spark = installed_spark()
     final = folder(spark).with_name(f"{folder(spark).name}-{extra}")
-    if not final.exists():
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(final.with_name(final.name + ".lock")):
-            if not final.exists():
-                with tempfile.TemporaryDirectory(dir=final.parent, prefix="partial-") as partial:
-                    into = Path(partial) / "jars"
-                    _fetch(extra, spark, into)
-                    into.rename(final)
-    return sorted(final.glob("*.jar"))
+    return filled(final, lambda into: _fetch(extra, spark, into))
 
 
 def _fetch(extra: str, spark: Spark, into: Path) -> None:
@@ -63,12 +46,12 @@ def _nearest(wanted: Artifact, into: Path) -> Artifact:
     for version in (wanted.version, *NEIGHBOURS[name]):
         artifact = replace(wanted, version=version)
         try:
-            _copy(artifact, into)
+            copy(artifact, into)
         except JarsUnavailable as error:
             reason = error
             continue
         if artifact != wanted:
-            _to_stderr(f"{wanted.file_name()} cannot be had; taken: {artifact.file_name()}")
+            to_stderr(f"{wanted.file_name()} cannot be had; taken: {artifact.file_name()}")
         return artifact
     raise reason
 

@@ -13,33 +13,22 @@ fails on a mirror that lacks one.)
 from __future__ import annotations
 
 import argparse
-import fcntl
 import importlib.util
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-CACHE = "OTTLA_CACHE"
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+from ottla.spark import java
+from ottla.spark.maven import CACHE, Artifact, JarsUnavailable, Say, copy, filled, to_stderr
+
 CONNECTOR = "spark-sql-kafka-0-10"
 # Must be on the class path and serves delegation tokens only, so that a neighbouring version does
 # where a repository has not got the connector's own.
 FALLBACKS = {"spark-token-provider-kafka-0-10": "4.0.0"}
 POM = {"m": "http://maven.apache.org/POM/4.0.0"}
-
-Say = Callable[[str], None]
-
-
-class JarsUnavailable(Exception):
-    """The jars cannot be had; the text says what to install or to set."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +38,6 @@ class Spark:
     version: str
     scala: str
     jars: Path
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """One file of a Maven repository."""
-
-    group: str
-    name: str
-    version: str
-
-    def file_name(self, kind: str = "jar") -> str:
-        return f"{self.name}-{self.version}.{kind}"
 
 
 def installed_spark() -> Spark:
@@ -93,35 +70,22 @@ def jars(say: Say | None = None) -> list[Path]:
     """The connector's jars for the installed Spark, fetched when they are not there yet.
 
     Safe to call from several processes at once. `say` gets a line for each step that takes a
-    while; standard error unless given. Raises JarsUnavailable.
+    while; standard error unless given. Raises JarsUnavailable, also where no Java can run them.
     """
     spark = installed_spark()
-    final = folder(spark)
-    if not final.exists():
-        _fetch(spark, final, say or _to_stderr)
-    return sorted(final.glob("*.jar"))
+    if problem := java.problem():
+        raise JarsUnavailable(problem)
+    return filled(folder(spark), lambda into: _fetch(spark, into, say or to_stderr))
 
 
-def _fetch(spark: Spark, final: Path, say: Say) -> None:
-    """All or nothing: the folder appears when every jar is in it."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(final.with_name(final.name + ".lock")):
-        if final.exists():
-            return
-        if shutil.which("java") is None:
-            raise JarsUnavailable(
-                "no java on PATH: Spark needs 17 or newer (Debian: openjdk-17-jre-headless)"
-            )
-        connector = Artifact("org.apache.spark", f"{CONNECTOR}_{spark.scala}", spark.version)
-        with tempfile.TemporaryDirectory(dir=final.parent, prefix="partial-") as partial:
-            into = Path(partial) / "jars"
-            say(f"fetching Spark's Kafka connector for PySpark {spark.version} through Maven")
-            pom = _copy(connector, Path(partial), "pom")
-            _copy(connector, into)
-            for artifact in beside(pom.read_text(), spark):
-                say(f"fetching {artifact.file_name()}")
-                _copy_or_fall_back(artifact, into, say)
-            into.rename(final)
+def _fetch(spark: Spark, into: Path, say: Say) -> None:
+    connector = Artifact("org.apache.spark", f"{CONNECTOR}_{spark.scala}", spark.version)
+    say(f"fetching Spark's Kafka connector for PySpark {spark.version} through Maven")
+    pom = copy(connector, into.parent / "poms", "pom")
+    copy(connector, into)
+    for artifact in beside(pom.read_text(), spark):
+        say(f"fetching {artifact.file_name()}")
+        _copy_or_fall_back(artifact, into, say)
 
 
 def beside(pom: str, spark: Spark) -> list[Artifact]:
@@ -150,53 +114,14 @@ def beside(pom: str, spark: Spark) -> list[Artifact]:
 
 def _copy_or_fall_back(artifact: Artifact, into: Path, say: Say) -> None:
     try:
-        _copy(artifact, into)
+        copy(artifact, into)
     except JarsUnavailable:
         fallback = FALLBACKS.get(re.sub(r"_[\d.]+$", "", artifact.name))
         if fallback is None or fallback == artifact.version:
             raise
         other = replace(artifact, version=fallback)
-        _copy(other, into)
+        copy(other, into)
         say(f"{artifact.file_name()} cannot be had here; taken instead: {other.file_name()}")
-
-
-def _copy(artifact: Artifact, into: Path, kind: str = "jar") -> Path:
-    """Let Maven bring one file into a folder. Raises JarsUnavailable with what Maven said."""
-    mvn = shutil.which("mvn")
-    if mvn is None:
-        raise JarsUnavailable(
-            f"no mvn on PATH: install Maven (Debian: maven; macOS: brew install maven), or let "
-            f"{CACHE} name a folder that another machine has filled"
-        )
-    done = subprocess.run(
-        [
-            *(mvn, "-B", "-ntp", "-q", COPY),
-            f"-Dartifact={artifact.group}:{artifact.name}:{artifact.version}:{kind}",
-            f"-DoutputDirectory={into}",
-            "-Dmdep.useBaseVersion=true",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=into.parent,  # not beside a pom.xml of the user's
-    )
-    copied = into / artifact.file_name(kind)
-    if done.returncode or not copied.exists():
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        reason = said[0] if said else f"mvn ended with {done.returncode}"
-        raise JarsUnavailable(f"{artifact.file_name(kind)}: {reason}")
-    return copied
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from ottla.spark import extra_jars, jars
 from ottla.spark.errors import JobError
+from ottla.spark.maven import JarsUnavailable
 
 # Four attempts a task, as on a cluster: plain `local[*]` gives up at the first, and a broker that
 # restarts must not end a job.
@@ -62,8 +63,8 @@ def _settings(master: str | None, extras: tuple[str, ...]) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         paths = [*jars.jars(), *(path for extra in extras for path in extra_jars.paths(extra))]
-    except jars.JarsUnavailable as error:
-        raise JobError(f"Spark's jars cannot be had: {error}") from error
+    except JarsUnavailable as error:
+        raise JobError(f"Spark cannot start: {error}") from error
     wanted |= {
         "spark.master": master or LAPTOP,
         "spark.jars": ",".join(map(str, paths)),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.spark import jars
+from ottla.spark.maven import JarsUnavailable
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><dependencies>
 {}</dependencies></project>"""
@@ -60,6 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ITS_POM", str(tmp_path / "its.pom"))
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
     monkeypatch.setenv("LACKS", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     return tmp_path
 
 
@@ -95,7 +97,7 @@ def test_another_token_provider_will_do_and_is_announced(
 
 def test_nothing_is_kept_of_half_a_set(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LACKS", "kafka-clients-3.9.9")
-    with pytest.raises(jars.JarsUnavailable, match=r"no kafka-clients-3\.9\.9 in central"):
+    with pytest.raises(JarsUnavailable, match=r"no kafka-clients-3\.9\.9 in central"):
         jars.jars()
     assert not list((home / "cache").rglob("*.jar"))
     monkeypatch.setenv("LACKS", "")
@@ -110,20 +112,41 @@ def test_what_to_install(
 ) -> None:
     (home / "bin" / missing).unlink()
     monkeypatch.setenv("PATH", str(home / "bin"))
-    with pytest.raises(jars.JarsUnavailable, match=told):
+    with pytest.raises(JarsUnavailable, match=told):
+        jars.jars()
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11: install 17 or newer"),
+        ('java version "1.8.0_401"', "is Java 8: install 17 or newer"),
+        ("no runtime present", "does not run: no runtime present"),
+    ],
+)
+def test_a_java_that_spark_cannot_run_on(home: Path, says: str, told: str) -> None:
+    ending = 0 if "version" in says else 1
+    (home / "bin/java").write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {ending}\n")
+    with pytest.raises(JarsUnavailable, match=told):
+        jars.jars()
+
+
+def test_a_java_home_without_java(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(home / "nothing"))
+    with pytest.raises(JarsUnavailable, match=r"JAVA_HOME is .*nothing.* no bin/java: unset it"):
         jars.jars()
 
 
 def test_a_pyspark_without_jars_is_told_apart(home: Path) -> None:
     (home / "spark/jars/spark-core_2.13-4.9.0.jar").unlink()
-    with pytest.raises(jars.JarsUnavailable, match="pyspark-client"):
+    with pytest.raises(JarsUnavailable, match="pyspark-client"):
         jars.jars()
 
 
 def test_a_version_that_the_pom_leaves_open_is_an_error(home: Path) -> None:
     spark = jars.installed_spark()
     open_version = pom(("org.apache.kafka", "kafka-clients", "${kafka.version}", "compile"))
-    with pytest.raises(jars.JarsUnavailable, match="no version of kafka-clients"):
+    with pytest.raises(JarsUnavailable, match="no version of kafka-clients"):
         jars.beside(open_version, spark)
 
 
