@@ -16,6 +16,7 @@ from compat_tests.clients import CLIENTS
 from compat_tests.clients.base import Client
 from compat_tests.harness.brokers import BROKERS, Broker
 from compat_tests.harness.results import Results
+from compat_tests.harness.target import add_option
 from compat_tests.raw import calls
 from compat_tests.raw.wire import Wire
 
@@ -43,12 +44,7 @@ MakeBroker = Callable[..., Broker]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--target",
-        choices=sorted(BROKERS),
-        default="ottla",
-        help="the broker to test: Ottla from this tree, or Apache Kafka to compare with",
-    )
+    add_option(parser)
     parser.addoption("--results", type=Path, help="write every test's outcome to this JSON file")
 
 

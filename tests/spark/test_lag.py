@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compat_tests.harness.brokers import OttlaBroker
+from compat_tests.harness.brokers import Broker
 from compat_tests.harness.waiting import eventually
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
@@ -20,7 +20,7 @@ from ottla.spark.lag import GroupCommits, LagListener, committed, follow, offset
 Send = Callable[[str, list[Sent]], None]
 
 
-def shown(broker: OttlaBroker, group: str) -> dict[tuple[str, int], int]:
+def shown(broker: Broker, group: str) -> dict[tuple[str, int], int]:
     """What a lag tool sees."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
@@ -32,7 +32,7 @@ def records(count: int, partition: int = 0) -> list[Sent]:
     return [Sent(partition, None, b"%d" % n, 1_767_225_600_000 + n) for n in range(count)]
 
 
-def stream(spark: SparkSession, broker: OttlaBroker, topic: str) -> DataFrame:
+def stream(spark: SparkSession, broker: Broker, topic: str) -> DataFrame:
     reader = spark.readStream.format("kafka").option("subscribe", topic)
     reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
     return reader.option("startingOffsets", "earliest").load()
@@ -72,7 +72,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
 
 def test_a_listener_shows_each_batch(
     spark: SparkSession,
-    broker: OttlaBroker,
+    broker: Broker,
     topic: Callable[..., str],
     send: Send,
     tmp_path: Path,
@@ -105,7 +105,7 @@ def test_a_listener_shows_each_batch(
 
 def test_a_checkpoint_shows_a_stream_of_any_language(
     spark: SparkSession,
-    broker: OttlaBroker,
+    broker: Broker,
     topic: Callable[..., str],
     send: Send,
     tmp_path: Path,
@@ -130,7 +130,7 @@ def test_a_checkpoint_shows_a_stream_of_any_language(
 
 
 def test_a_group_with_members_is_left_alone(
-    broker: OttlaBroker, topic: Callable[..., str], tmp_path: Path
+    broker: Broker, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(1)
     member = Consumer(

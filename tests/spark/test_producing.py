@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
-from compat_tests.harness.brokers import OttlaBroker
+from compat_tests.harness.brokers import Broker
 
 from ottla.spark.cluster import Cluster
 from ottla.spark.producing import ReplayFailed, Target, write
@@ -39,7 +39,7 @@ def end(cluster: Cluster, topic: str) -> int:
 
 
 def test_an_attempt_that_fails_half_way_leaves_a_prefix_and_the_next_one_goes_on(
-    broker: OttlaBroker, cluster: Cluster, topic: Callable[..., str]
+    broker: Broker, cluster: Cluster, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
     target = Target(name, {0: 0}, {"bootstrap.servers": broker.bootstrap}, resumed=True)
@@ -58,7 +58,7 @@ def test_an_attempt_that_fails_half_way_leaves_a_prefix_and_the_next_one_goes_on
 
 
 def test_what_the_target_held_before_is_not_counted(
-    broker: OttlaBroker, cluster: Cluster, topic: Callable[..., str]
+    broker: Broker, cluster: Cluster, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
     settings = {"bootstrap.servers": broker.bootstrap}
@@ -68,9 +68,7 @@ def test_what_the_target_held_before_is_not_counted(
     assert end(cluster, name) == 10
 
 
-def test_a_target_with_other_records_is_refused(
-    broker: OttlaBroker, topic: Callable[..., str]
-) -> None:
+def test_a_target_with_other_records_is_refused(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic(1)
     target = Target(name, {0: 0}, {"bootstrap.servers": broker.bootstrap}, resumed=True)
     sent(iter([batch(100, 5)]), target)
@@ -81,7 +79,7 @@ def test_a_target_with_other_records_is_refused(
 
 
 def test_a_time_that_librdkafka_would_replace_is_an_error(
-    broker: OttlaBroker, topic: Callable[..., str]
+    broker: Broker, topic: Callable[..., str]
 ) -> None:
     target = Target(topic(1), {0: 0}, {"bootstrap.servers": broker.bootstrap})
     with pytest.raises(ReplayFailed, match="timestamp 0"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compat_tests.harness.brokers import OttlaBroker
+from compat_tests.harness.brokers import Broker
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from tests.spark.sending import Sent, produce
@@ -43,7 +43,7 @@ def records(count: int, first: int = 0) -> list[Sent]:
 def archived(
     spark: SparkSession,
     cluster: Cluster,
-    broker: OttlaBroker,
+    broker: Broker,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[str, ParquetStore]:
     """A topic of two partitions and its archive."""
@@ -86,7 +86,7 @@ def test_a_replay_goes_on_behind_what_the_target_holds(
     cluster: Cluster,
     archived: tuple[str, ParquetStore],
     topic: Make,
-    broker: OttlaBroker,
+    broker: Broker,
     tmp_path: Path,
 ) -> None:
     source, store = archived
@@ -111,7 +111,7 @@ def test_a_foreign_record_in_the_target_is_found(
     cluster: Cluster,
     archived: tuple[str, ParquetStore],
     topic: Make,
-    broker: OttlaBroker,
+    broker: Broker,
     tmp_path: Path,
 ) -> None:
     source, store = archived
@@ -146,7 +146,7 @@ def test_an_audit_names_what_is_wrong(
     cluster: Cluster,
     archived: tuple[str, ParquetStore],
     topic: Make,
-    broker: OttlaBroker,
+    broker: Broker,
     tmp_path: Path,
 ) -> None:
     source, store = archived
@@ -166,7 +166,7 @@ def test_an_audit_names_what_is_wrong(
 
 
 def test_transactions_leave_gaps_that_are_explained(
-    spark: SparkSession, cluster: Cluster, broker: OttlaBroker, topic: Make, tmp_path: Path
+    spark: SparkSession, cluster: Cluster, broker: Broker, topic: Make, tmp_path: Path
 ) -> None:
     name = topic(1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
@@ -196,7 +196,7 @@ def test_transactions_leave_gaps_that_are_explained(
 
 
 def test_backfill_hands_over_at_the_exact_offset(
-    spark: SparkSession, cluster: Cluster, broker: OttlaBroker, topic: Make, tmp_path: Path
+    spark: SparkSession, cluster: Cluster, broker: Broker, topic: Make, tmp_path: Path
 ) -> None:
     name = topic(2)
     produce(broker.bootstrap, name, records(20))

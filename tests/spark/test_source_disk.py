@@ -20,6 +20,8 @@ from ottla.log.outside import Outside
 
 COUNT = 6000
 
+pytestmark = pytest.mark.ottla_only
+
 
 @pytest.fixture(scope="module")
 def disk_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaBroker]:
