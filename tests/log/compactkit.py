@@ -24,6 +24,15 @@ COMPACT = PartitionSettings(
 Row = tuple[bytes | None, bytes | None]
 
 
+def rows(*pairs: str) -> list[Row]:
+    """`k=v`, or `k` for a tombstone."""
+    found: list[Row] = []
+    for pair in pairs:
+        key, is_there, value = pair.partition("=")
+        found.append((key.encode(), value.encode() if is_there else None))
+    return found
+
+
 @dataclass
 class Batch:
     """One batch as the model has it."""

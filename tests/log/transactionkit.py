@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,17 @@ from ottla.log.store import Appended, Store
 from ottla.log.tickets import Ticket
 from ottla.log.transactions import Marker
 from ottla.wire.records import TRANSACTIONAL
+
+
+class Disk:
+    """Fails where it is told to."""
+
+    def __init__(self) -> None:
+        self.failing: set[str] = set()
+
+    def step(self, name: str) -> None:
+        if name in self.failing:
+            raise OSError(errno.EIO, "injected")
 
 
 def marker(
@@ -97,6 +109,14 @@ class Producer:
 def aborted(store: Store, partition: Partition, start: int = 0, end: int = 1 << 62) -> list[object]:
     """Producer id and first offset of each."""
     return list(zip(*store.aborted(partition, start, end), strict=True))
+
+
+def fail(store: Store, disk: Disk) -> None:
+    """What waits for its commit fails."""
+    disk.failing = {"commit: write"}
+    store.flush()
+    disk.failing = set()
+    assert store.refusing is None
 
 
 class Known(NamedTuple):
