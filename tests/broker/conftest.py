@@ -19,3 +19,10 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 @pytest.fixture
 def client(harness: Harness) -> Client:
     return harness.client()
+
+
+@pytest.fixture
+def topic(harness: Harness) -> str:
+    """Two partitions."""
+    harness.topic("t", 2)
+    return "t"

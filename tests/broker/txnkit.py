@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
 from tests.broker.harness import START_MS, Client, Harness
 
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -28,6 +29,7 @@ from ottla.wire.records import TRANSACTIONAL, Record, build_batch, records, walk
 
 NEW, OLD = True, False
 TIMEOUT_MS: Final = 60_000
+both_versions = pytest.mark.parametrize("new", [NEW, OLD], ids=["v2", "v1"])
 _ABORT: Final = bytes(4)
 
 
@@ -149,6 +151,12 @@ class TxnProducer:
         (found,) = self.client.call(request, 0).transaction_states
         assert isinstance(found, TransactionState)
         return found
+
+
+def ready(harness: Harness, new: bool, name: str = "x") -> TxnProducer:
+    producer = TxnProducer(harness, name, new)
+    producer.begin()
+    return producer
 
 
 def seen(harness: Harness, topic: str, index: int = 0, *, committed: bool = True) -> list[bytes]:
