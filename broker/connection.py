@@ -258,6 +258,10 @@ class Connection:
         if self.closed is None:
             self.backlog.append(frame)
             self._host.budget.take(len(frame))
+            if self._turn_left <= 0:
+                # The last turn used all of its share and left nothing behind: nobody else would
+                # bring this connection its next one.
+                self._host.touched(self)
 
     def _may_start(self, frame: Buffer) -> bool:
         if self._turn_left <= 0 or self._sending or self.closed is not None:

@@ -326,6 +326,19 @@ def test_one_client_does_not_hold_up_a_turn() -> None:
     assert connection.wants_read
 
 
+def test_a_turn_that_ends_with_the_last_of_its_share_is_followed_by_another() -> None:
+    """Once a client hung for ever whose requests were a whole number of shares."""
+    host = FakeHost(Limits(max_turn=3))
+    connection = host.connection()
+    connection.feed(b"".join(request(METADATA, n) for n in range(6)))
+    assert turn(connection) == [0, 1, 2, 3, 4, 5]
+    host.touches = 0
+    connection.feed(request(METADATA, 6))
+    assert host.numbers == [0, 1, 2, 3, 4, 5]
+    assert host.touches, "somebody has to end its turn"
+    assert turn(connection) == [6]
+
+
 def test_nothing_starts_while_a_client_does_not_read_its_answers() -> None:
     host = FakeHost(Limits(send_high_bytes=8))
     connection = host.connection()
