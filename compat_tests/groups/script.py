@@ -2,6 +2,9 @@
 
 The lines say everything that the answers say, with member ids replaced by the members' names, so
 that two brokers that answer alike write the same lines.
+
+Whoever knows the lines that are to come hands them in: an answer that is due is then waited for,
+however slow the machine is, and only one that must not come yet is given up soon.
 """
 
 from __future__ import annotations
@@ -17,7 +20,11 @@ from compat_tests.raw.schema import Struct
 from compat_tests.raw.wire import Closed, Silent, Wire
 
 AT_ONCE = 1.0
-"""Seconds after which an answer that has not come is waiting for something."""
+"""Seconds after which an answer that has not come is waiting for something, where nobody knows."""
+NOT_YET = 0.4
+"""Seconds for which an answer is looked for that is not to come yet."""
+PATIENCE = 60.0
+"""Seconds for which an answer is waited for that is to come."""
 
 MEMBER_ID = re.compile(r"(\w+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Client or instance id, and a random UUID."""
@@ -30,12 +37,21 @@ def subscription(*topics: str) -> bytes:
 
 
 class Script:
-    """All members of a conversation, and what was said."""
+    """All members of a conversation, and what was said. `expected`: the lines, where known."""
 
-    def __init__(self, host: str, port: int, group: str, topic: str, topic_id: uuid.UUID) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        group: str,
+        topic: str,
+        topic_id: uuid.UUID,
+        expected: Sequence[str] = (),
+    ) -> None:
         self.address = host, port
         self.group = group
         self.topic = topic
+        self.expected = list(expected)
         self.lines: list[str] = []
         self.names: dict[str, str] = {group: "GROUP", topic: "TOPIC", str(topic_id): "TOPIC-ID"}
         self.ids: dict[str, list[str]] = {}
@@ -56,10 +72,28 @@ class Script:
             time.sleep(0.05)
         self.collect()
 
+    def until_answered(self, speaker: Speaker) -> None:
+        """Until nothing that this member has asked waits any longer."""
+        self.lines.append(f"-- until {speaker.name} is answered")
+        deadline = time.monotonic() + PATIENCE
+        while speaker.waiting:
+            assert time.monotonic() < deadline, f"{self.lines[-5:]}: no answer"
+            speaker.collect(0.1)
+
+    def next_line(self) -> str:
+        """The line that is to come; empty when that is not known, or things went another way."""
+        said = len(self.lines)
+        if said < len(self.expected) and self.lines == self.expected[:said]:
+            return self.expected[said]
+        return ""
+
     def collect(self) -> None:
-        """Write down what members have been waiting for and is there now."""
+        """Write down what members have been waiting for and is there now, or is to come now."""
+        while " at last: " in (line := self.next_line()):
+            if not any(speaker.answered(line) for speaker in self.members):
+                break
         for speaker in self.members:
-            speaker.collect(0.15 if speaker.waiting else 0)
+            speaker.collect(0.15 if speaker.waiting and not self.expected else 0)
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -139,7 +173,7 @@ class Speaker:
         wire.send(api, version, **fields)
         what = f"{self.name} {api} v{version}{note and ' ' + note}"
         try:
-            _, answer = wire.receive(api, version, timeout=AT_ONCE)
+            _, answer = wire.receive(api, version, timeout=self._patience(what))
         except Silent:
             self.script.say(f"{what}: waits")
             self.waiting.append((wire, api, version))
@@ -152,6 +186,27 @@ class Speaker:
         self._told(api, answer, what)
         self.script.collect()
         return answer
+
+    def _patience(self, what: str) -> float:
+        """Seconds to wait for the answer to this."""
+        line = self.script.next_line()
+        if not line.startswith(f"{what}: "):
+            return AT_ONCE
+        return NOT_YET if line == f"{what}: waits" else PATIENCE
+
+    def answered(self, line: str) -> bool:
+        """Wait for the answer that this line tells of; False when it is not ours, or not there."""
+        ours = [one for one in self.waiting if line.startswith(self._at_last(one[1], one[2]))]
+        deadline = time.monotonic() + PATIENCE
+        while ours and time.monotonic() < deadline:
+            waited_for = len(self.waiting)
+            self.collect(0.05)
+            if len(self.waiting) < waited_for:
+                return True
+        return False
+
+    def _at_last(self, api: str, version: int) -> str:
+        return f"{self.name} {api} v{version} at last"
 
     def _told(self, api: str, answer: Struct, what: str) -> None:
         if api == "JoinGroup":
@@ -170,7 +225,7 @@ class Speaker:
                 still.append((wire, api, version))
             else:
                 self._free.append(wire)
-                self._told(api, answer, f"{self.name} {api} v{version} at last")
+                self._told(api, answer, self._at_last(api, version))
         self.waiting = still
 
     def close(self) -> None:

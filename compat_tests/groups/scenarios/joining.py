@@ -34,15 +34,15 @@ def join_of_a_second_and_a_third(script: Script) -> None:
 @scenario
 def an_id_that_was_given_out(script: Script) -> None:
     a, _ = two(script)
-    c = script.member("c", session_ms=1_000)
+    c = script.member("c", session_ms=5_000)
     c.join()
     c.generation_id = a.generation_id
     c.heartbeat()
     c.sync()
     c.commit(1)
-    d = script.member("d", session_ms=1_000)
+    d = script.member("d", session_ms=5_000)
     d.join()
-    script.pause(2)
+    script.pause(6)
     d.join()
     a.heartbeat()
 

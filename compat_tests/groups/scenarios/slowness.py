@@ -9,14 +9,14 @@ from compat_tests.groups.script import Script
 @scenario
 def a_silent_member(script: Script) -> None:
     a = script.member("a")
-    b = script.member("b", session_ms=1_000)
+    b = script.member("b", session_ms=5_000)
     a.come_in()
     a.sync(a)
     b.come_in()
     a.join()
     a.sync(a, b)
     b.sync()
-    script.pause(2)
+    script.pause(6)
     a.heartbeat()
     b.heartbeat()
     b.join()
@@ -25,7 +25,7 @@ def a_silent_member(script: Script) -> None:
 
 @scenario
 def slow_within_the_session(script: Script) -> None:
-    a, b = two(script, session_ms=3_000)
+    a, b = two(script, session_ms=9_000)
     script.pause(1.5)
     a.heartbeat()
     script.pause(1)
@@ -35,7 +35,7 @@ def slow_within_the_session(script: Script) -> None:
 
 @scenario
 def slow_and_back_while_others_join(script: Script) -> None:
-    a, b = two(script, rebalance_ms=4_000)
+    a, b = two(script, rebalance_ms=15_000)
     a.join()
     script.pause(2)
     b.join()
@@ -45,10 +45,10 @@ def slow_and_back_while_others_join(script: Script) -> None:
 
 @scenario
 def slow_and_back_when_others_have_joined(script: Script) -> None:
-    a, b = two(script, rebalance_ms=1_500)
+    a, b = two(script, rebalance_ms=5_000)
     a.join()
     b.heartbeat()
-    script.pause(2.5)
+    script.until_answered(a)
     b.heartbeat()
     b.join()
     a.sync(a, b)
@@ -60,10 +60,10 @@ def slow_and_back_when_others_have_joined(script: Script) -> None:
 
 @scenario
 def slow_and_back_between_join_and_sync(script: Script) -> None:
-    a, b = two(script, rebalance_ms=4_000)
+    a, b = two(script, rebalance_ms=5_000)
     a.join()
     b.heartbeat()
-    script.pause(3.5)
+    script.until_answered(a)
     b.heartbeat()
     b.member_id, b.generation_id = "", -1
     b.come_in()
@@ -75,25 +75,25 @@ def slow_and_back_between_join_and_sync(script: Script) -> None:
 
 @scenario
 def slow_to_sync(script: Script) -> None:
-    a, b = two(script, rebalance_ms=3_000)
+    a, b = two(script, rebalance_ms=6_000)
     a.join()
     b.join()
     a.sync(a, b)
     script.pause(1)
     b.heartbeat()
     b.sync()
-    script.pause(3)
+    script.pause(6)
     a.heartbeat()
     b.heartbeat()
 
 
 @scenario
 def never_back_after_join(script: Script) -> None:
-    a, b = two(script, rebalance_ms=1_500)
+    a, b = two(script, rebalance_ms=4_000)
     a.join()
     b.join()
     a.sync(a, b)
-    script.pause(2.5)
+    script.pause(5)
     a.heartbeat()
     b.sync()
     b.heartbeat()
@@ -101,10 +101,10 @@ def never_back_after_join(script: Script) -> None:
 
 @scenario
 def a_leader_that_never_assigns(script: Script) -> None:
-    a, b = two(script, rebalance_ms=1_500)
+    a, b = two(script, rebalance_ms=5_000)
     a.join()
     b.join()
     b.sync()
-    script.pause(2.5)
+    script.until_answered(b)
     a.heartbeat()
     b.join()

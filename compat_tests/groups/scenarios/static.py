@@ -50,14 +50,14 @@ def static_leader_restarts(script: Script) -> None:
 @scenario
 def static_member_restarts_too_late(script: Script) -> None:
     a = script.member("a")
-    b = script.member("b", instance_id="ib", session_ms=1_000)
+    b = script.member("b", instance_id="ib", session_ms=5_000)
     a.come_in()
     a.sync(a)
     b.come_in()
     a.join()
     a.sync(a, b)
     b.sync()
-    script.pause(2)
+    script.pause(6)
     a.heartbeat()
     again = script.member("b", instance_id="ib")
     again.join()
