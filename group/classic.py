@@ -134,8 +134,19 @@ class Classic:
         elif instance_id is None and call.version >= MEMBER_ID_REQUIRED_FROM:
             self.registry.add_pending(group, member_id, now + request.session_timeout_ms)
             out.reply(call, refused(call, Error.MEMBER_ID_REQUIRED, member_id))
+            self._bound_pending(now, out)
         else:
             self._add(group, request, member_id, protocols, call, now, out)
+
+    def _bound_pending(self, now: int, out: Outcome) -> None:
+        """Forget the oldest id that was given out when there are too many. Others of its group may
+        have waited for nobody else, so this outcome is about that group too."""
+        found = self.registry.pending_over_limit()
+        if found is not None:
+            group, member_id = found
+            if group.group_id not in out.group_ids:
+                out.group_ids += (group.group_id,)
+            self.rebalance.session_ended(group, member_id, now, out)
 
     def _add(
         self,

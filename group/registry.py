@@ -1,5 +1,6 @@
 """All groups of a coordinator, their numbers, their deadlines and their rows."""
 
+from collections import OrderedDict
 from enum import IntEnum, auto
 from typing import TypeAlias
 
@@ -48,8 +49,9 @@ class Registry:
         self.settings = settings
         self.groups: dict[str, ClassicGroup] = {}
         self.timers: Timers[Due] = Timers()
-        self.pending: dict[tuple[str, str], None] = {}
-        """Group and member id of all pending ids, the oldest first."""
+        self.pending: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Group and member id of all pending ids, the oldest first. A plain dictionary would look
+        for its first entry among all that have been deleted."""
         self.dead: dict[int, str] = {}
         """Number and id of deleted groups whose offsets are still being swept."""
         self.last_number = 0
@@ -109,17 +111,21 @@ class Registry:
     # ------------------------------------------------------------------------------ pending ids
 
     def add_pending(self, group: ClassicGroup, member_id: str, deadline: int) -> None:
-        """Remember an id that was given out; when there are too many, the oldest goes.
+        """Remember an id that was given out."""
+        group.pending[member_id] = None
+        self.pending[group.group_id, member_id] = None
+        self.timers.at(due_of(Kind.SESSION, group.group_id, member_id), deadline)
+
+    def pending_over_limit(self) -> tuple[ClassicGroup, str] | None:
+        """The oldest id that was given out, with its group, when too many are remembered.
 
         Its owner is told UNKNOWN_MEMBER_ID when it comes, and asks for another one. Without the
         bound, asking for ids and never joining would fill the memory.
         """
-        group.pending[member_id] = None
-        self.pending[group.group_id, member_id] = None
-        self.timers.at(due_of(Kind.SESSION, group.group_id, member_id), deadline)
-        if len(self.pending) > self.settings.max_pending_members:
-            group_id, oldest = next(iter(self.pending))
-            self.timers.at(due_of(Kind.SESSION, group_id, oldest), 0)
+        if len(self.pending) <= self.settings.max_pending_members:
+            return None
+        group_id, member_id = next(iter(self.pending))
+        return self.groups[group_id], member_id
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         group.pending.pop(member_id, None)

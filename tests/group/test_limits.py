@@ -3,6 +3,8 @@
 import pytest
 from tests.group.simulated import Consumer, World, form
 
+from ottla.group.outcome import Call
+from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.errors import Error
 
 
@@ -40,6 +42,35 @@ class TestPendingIds:
             again = Consumer(world, f"c{n}", group_id=f"g{n}")
             again.member_id = given[n].response.member_id
             assert again.join().error == expected
+
+    def test_also_when_many_ask_before_any_deadline_is_looked_at(self) -> None:
+        """A turn of the loop takes hundreds of requests and serves deadlines once."""
+        world = World(max_pending_members=3)
+        for n in range(50):
+            request = JoinGroupRequest(
+                group_id=f"g{n % 7}",
+                session_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range")],
+            )
+            outcome = world.machine.handle(request, Call(object(), 9, unique=str(n)), world.now)
+            assert len(outcome.replies) == 1
+            registry = world.machine.registry
+            assert len(registry.pending) <= 3
+            assert sum(len(group.pending) for group in registry.groups.values()) <= 3
+            assert len(registry.groups) <= 3
+            assert len(registry.timers) <= 3
+
+    def test_whoever_waited_for_one_that_is_forgotten_goes_on(self) -> None:
+        world = World(max_pending_members=1)
+        a, b = Consumer(world, "a"), Consumer(world, "b")
+        form(a)
+        b.join(come_back=False)
+        waiting = a.join()
+        assert not waiting.answered
+        Consumer(world, "c", group_id="h").join(come_back=False)
+        assert waiting.error == Error.NONE
+        assert waiting.response.generation_id == world.generation()
 
     def test_a_group_of_nobody_is_forgotten(self, world: World) -> None:
         Consumer(world, "a").join(come_back=False)
