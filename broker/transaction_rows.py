@@ -16,6 +16,7 @@ from ottla.wire.schema import Message, array, int8, int16, int32, int64, message
 
 ROW_VERSION: Final = 0
 _NUMBER: Final = Struct(">I")
+_STATES: Final = tuple(State)  # quicker than asking the class; their numbers are 0 and up
 
 
 @message(versions="0", flexible="0+")
@@ -66,7 +67,7 @@ def decode_row(value: bytes) -> Transaction:
     row = decode(TransactionRow, value[0], value, 1)
     return Transaction(
         transactional_id=row.transactional_id,
-        state=State(row.state),
+        state=_STATES[row.state],
         producer_id=row.producer_id,
         previous_producer_id=row.previous_producer_id,
         producer_epoch=row.producer_epoch,

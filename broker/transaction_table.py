@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LOAD_PAGE: Final = 1000
-"""Rows read in one go at start. The first page is read before the broker listens, so only a broker
-with more of them ever answers COORDINATOR_LOAD_IN_PROGRESS."""
+"""Rows that are read before the broker listens: only one with more of them ever answers
+COORDINATOR_LOAD_IN_PROGRESS."""
+LOAD_SLICE: Final = 100
+"""Rows that are read before the loop gets its turn again."""
 DUE_SLICE: Final = 100
 """Deadlines served before the loop gets its turn again."""
 REFUSED_MS: Final = 1000
@@ -49,25 +51,20 @@ class _Entry:
 class TransactionTable:
     """What the coordinator knows, and when it has to do something by itself."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        time_is_up: Callable[[Transaction], None],
-        loaded: Callable[[], None],
-    ) -> None:
-        """`time_is_up(txn)`: end or forget it; a KafkaError has it called again in a second.
-        `loaded()`: all rows have been read."""
+    def __init__(self, broker: Broker, *, time_is_up: Callable[[Transaction], None]) -> None:
+        """`time_is_up(txn)`: end or forget it; a KafkaError has it called again in a second."""
         self._broker = broker
         self._store = broker.store
         self._time_is_up = time_is_up
-        self._loaded = loaded
+        self._loaded: Callable[[], None] = _nothing
         self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
         self._timer: Timer | None = None
         self._armed_ms = 0
         self._entries: dict[str, _Entry] = {}
         self._deadlines: Timers[str] = Timers()
         self._next_number = 0
+        #: How often what was admitted was forgotten and the rows read anew.
+        self.resets = 0
         #: The key behind which loading goes on; None when it is done.
         self._after: bytes | None = b""
 
@@ -81,8 +78,13 @@ class TransactionTable:
         entry = self._entries.get(transactional_id)
         return None if entry is None else entry.txn
 
-    def __iter__(self) -> Iterator[Transaction]:
-        return (entry.txn for entry in self._entries.values())
+    def each(self) -> Iterator[Transaction]:
+        """Those that are known now, each as it is when its turn comes: others may come and go in
+        between."""
+        for transactional_id in list(self._entries):
+            txn = self.get(transactional_id)
+            if txn is not None:
+                yield txn
 
     def settled(self, transactional_id: str) -> bool:
         """Whether what is known of it is committed."""
@@ -162,13 +164,16 @@ class TransactionTable:
 
     # -- start and failure ------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Begin to read what is committed. Raises LogError."""
+    def load(self, loaded: Callable[[], None]) -> None:
+        """Begin to read what is committed; `loaded()` is called when that is done, now or later,
+        and again after each failure. Raises LogError."""
+        self._loaded = loaded
         self._begin()
-        self._load_page()
+        self._load_page(LOAD_PAGE)
 
     def reset(self, error: LogError) -> None:
         """A commit failed: begin anew with what is committed."""
+        self.resets += 1
         self._begin()
         self._go_on_loading(self._entries)
 
@@ -181,13 +186,12 @@ class TransactionTable:
         self._next_number = 0
         self._after = b""
 
-    def _load_page(self) -> None:
+    def _load_page(self, limit: int) -> None:
         assert self._after is not None
-        rows, after = self._store.page(Table.TRANSACTIONS, b"", self._after, LOAD_PAGE)
+        rows, self._after = self._store.page(Table.TRANSACTIONS, b"", self._after, limit)
         for key, value in rows:
             self._put(row_number(key), decode_row(value), None)
-        self._after = after
-        if after is not None:
+        if self._after is not None:
             self._broker.timers.after(0, partial(self._go_on_loading, self._entries))
         else:
             self._arm()
@@ -197,7 +201,11 @@ class TransactionTable:
         if entries is not self._entries:
             return  # begun anew meanwhile
         try:
-            self._load_page()
+            self._load_page(LOAD_SLICE)
         except LogError:
             _logger.exception("the transactions cannot be read; trying again")
             self._broker.timers.after(REFUSED_MS, partial(self._go_on_loading, entries))
+
+
+def _nothing() -> None:
+    pass

@@ -15,10 +15,12 @@ A failed commit takes everything back: the rows are read anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordinator import TopicCatalog
+from ottla.broker.slices import answer_in_slices
+from ottla.broker.transaction_hanging import Hanging
 from ottla.broker.transaction_states import (
     Producer,
     Transaction,
@@ -50,6 +52,8 @@ coordinator can have been before it."""
 _FAILED: Final = KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
 """What a request is told whose commit failed: clients look for the coordinator and ask again."""
 
+_NAMED: Final = 50
+
 
 def known_as(error: Error, ctx: Context, fenced_from: int) -> Error:
     """PRODUCER_FENCED is newer than these APIs: to clients of before `fenced_from` it is
@@ -68,10 +72,9 @@ class Transactions:
         self._store = broker.store
         self._config = broker.config
         self._catalog = TopicCatalog(broker.topics)
-        self._table = TransactionTable(
-            broker, time_is_up=self._time_is_up, loaded=self._look_for_hanging
-        )
-        self._table.load()
+        self._table = TransactionTable(broker, time_is_up=self._time_is_up)
+        self._hanging = Hanging(broker, self._table, self._names)
+        self._table.load(self._hanging.look)
         broker.store.on_reset(self._table.reset)
 
     # -- answering --------------------------------------------------------------------------------
@@ -89,27 +92,43 @@ class Transactions:
         end a producer for nothing. `fenced_from`: the version that knows this error (`known_as`).
         Raises KafkaError.
         """
-        error: KafkaError | None = None
-        response: Message | None = None
+        answer: Message | KafkaError
         try:
-            response = decide()
+            answer = decide()
         except KafkaError as refused:
-            error = KafkaError(known_as(refused.error, ctx, fenced_from), refused.message)
-        if all(map(self._table.settled, transactional_ids)):
-            if response is None:
-                assert error is not None
-                raise error
-            return response
+            answer = KafkaError(known_as(refused.error, ctx, fenced_from), refused.message)
+        if not all(map(self._table.settled, transactional_ids)):
+            return self._when_true(ctx, answer)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    def answer_in_slices(
+        self, ctx: Context, steps: Iterator[object], finish: Callable[[], Message]
+    ) -> Message | Parked:
+        """`answer` with what `finish` gives after many steps (slices.py), each of which looks at
+        what is admitted by then. Raises KafkaError."""
+        self.check_loaded()
+        begun = self._table.resets
+
+        def finished() -> Parked:
+            if self._table.resets != begun:
+                raise _FAILED  # some of what was looked at never was
+            return self._when_true(ctx, finish())
+
+        return answer_in_slices(ctx, steps, finished)
+
+    def _when_true(self, ctx: Context, answer: Message | KafkaError) -> Parked:
+        """Answer when all that is admitted is committed."""
         ctx.park()
 
         def settled(ticket: Ticket) -> None:
             if ticket.error is not None:
                 ctx.fail(_FAILED)
-            elif response is None:
-                assert error is not None
-                ctx.fail(error)
+            elif isinstance(answer, KafkaError):
+                ctx.fail(answer)
             else:
-                ctx.reply(response)
+                ctx.reply(answer)
 
         self._store.settled().then(settled)
         return ctx
@@ -192,9 +211,14 @@ class Transactions:
         """As it is admitted; use it within `answer`."""
         return self._table.get(transactional_id)
 
+    def each(self) -> Iterator[Transaction]:
+        """Those that are known now, each as it is admitted when its turn comes; use it within
+        `answer_in_slices`."""
+        return self._table.each()
+
     def all(self) -> Collection[Transaction]:
         """All of them, as they are admitted; use it within `answer`."""
-        return list(self._table)
+        return list(self._table.each())
 
     # -- writes of a transaction ------------------------------------------------------------------
 
@@ -331,30 +355,23 @@ class Transactions:
             try:
                 return self._store.write_markers(markers, changes, self._broker.clock.wall_ms())
             except MarkerRefused as refused:
-                markers.remove(refused.marker)
-                marker = refused.marker
-                if refused.error is Error.TRANSACTION_COORDINATOR_FENCED:
-                    markers.append(self._renewed(marker))
-                elif refused.error is not Error.UNKNOWN_TOPIC_OR_PARTITION:
-                    # Somebody else writes there under this id, with a newer epoch, which can only
-                    # be without a transaction of ours: there is nothing to end.
-                    place = self._names((marker.partition.number,))
-                    _logger.warning("no marker written to %s: %s", place, refused)
+                wrong = {marker.partition.number: error for marker, error in refused.refused}
+                judged = [(one, wrong.get(one.partition.number)) for one in markers]
+                markers = [
+                    one if error is None else self._renewed(one)
+                    for one, error in judged
+                    if error is None or error.error is Error.TRANSACTION_COORDINATOR_FENCED
+                ]
+                # Where somebody else writes under this id with a newer epoch, which can only be
+                # without a transaction of ours, there is nothing to end.
+                newer = [n for n, e in wrong.items() if e.error is Error.INVALID_PRODUCER_EPOCH]
+                if newer:
+                    _logger.warning("no marker written to %s: %s", self._names(newer), refused)
 
     def _renewed(self, marker: Marker) -> Marker:
         """With the coordinator epoch of the marker that was written past this coordinator
-        (WriteTxnMarkers): the next one may not be older. Raises KafkaError
-        COORDINATOR_NOT_AVAILABLE while that is not committed."""
-        newest = max(
-            (
-                producer.coordinator_epoch
-                for producer in self._store.producers_of(marker.partition)
-                if producer.producer_id == marker.producer_id
-            ),
-            default=COORDINATOR_EPOCH,
-        )
-        if newest <= marker.coordinator_epoch:
-            raise _FAILED
+        (WriteTxnMarkers): the next one may not be older."""
+        newest = self._store.coordinator_epoch(marker.partition, marker.producer_id)
         return marker._replace(coordinator_epoch=newest)
 
     def _new_producer_id(self) -> int:
@@ -392,25 +409,9 @@ class Transactions:
         return None if place is None else (place.topic, place.index)
 
     def _names(self, partitions: Iterable[int]) -> str:
-        """Partitions for a log line."""
+        """Partitions for a log line: some of them where they are many."""
         places = sorted(place for number in partitions if (place := self.place(number)))
-        return ", ".join(f"{topic}-{index}" for topic, index in places) or "no partitions"
-
-    def _look_for_hanging(self) -> None:
-        """Say what is open in a partition and in no row: nobody is going to end it, and readers of
-        committed records wait for it."""
-        owners = {txn.producer_id: txn for txn in self._table}
-        hanging: dict[int, list[int]] = {}
-        for found in self._store.open_transactions():
-            txn = owners.get(found.producer_id)
-            if txn is None or not txn.ongoing or found.partition not in txn.partitions:
-                hanging.setdefault(found.producer_id, []).append(found.partition)
-        for producer_id, partitions in hanging.items():
-            owner = owners.get(producer_id)
-            _logger.warning(
-                "transaction %s of producer %d hangs: no coordinator is going to end it; `ottla"
-                " transactions abort` does: %s",
-                "?" if owner is None else owner.transactional_id,
-                producer_id,
-                self._names(partitions),
-            )
+        named = [f"{topic}-{index}" for topic, index in places[:_NAMED]]
+        if len(places) > _NAMED:
+            named.append(f"and {len(places) - _NAMED} more")
+        return ", ".join(named) or "no partitions"

@@ -28,7 +28,6 @@ from ottla.log.transactions import (
     End,
     History,
     Marker,
-    MarkerRefused,
     Moment,
     Ongoing,
 )
@@ -95,6 +94,11 @@ class _Producer:
     def open(self) -> int:
         """First offset of its open transaction, admitted, or NONE_OPEN."""
         return NONE_OPEN if self.history is None else self.history.open
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """Of its last marker, admitted, or NO_COORDINATOR."""
+        return NO_COORDINATOR if self.history is None else self.history.coordinator_epoch
 
     def known_below(self, end: int) -> int:
         """Where in `batches` the first entry at or after the offset `end` starts."""
@@ -195,6 +199,10 @@ class Producers:
             ongoing = self.ongoing[number] = Ongoing()
         return ongoing
 
+    def _producer_of(self, number: int, producer_id: int) -> _Producer | None:
+        producers = self._partitions.get(number)
+        return None if producers is None else producers.get(producer_id)
+
     def _producer(self, number: int, producer_id: int, now_ms: int) -> _Producer:
         producers = self._partitions.get(number)
         if producers is None:
@@ -209,7 +217,7 @@ class Producers:
     def open_transaction(self, number: int, producer_id: int, epoch: int | None = None) -> int:
         """First offset of the transaction that the producer (of this epoch) has open in what is
         admitted of the partition, or NONE_OPEN."""
-        producer = self._partitions.get(number, {}).get(producer_id)
+        producer = self._producer_of(number, producer_id)
         if producer is None or (epoch is not None and producer.batches[-1] != epoch):
             return NONE_OPEN
         return producer.open
@@ -218,28 +226,32 @@ class Producers:
         """Whether the partition has state of the producer."""
         return producer_id in self._partitions.get(number, ())
 
-    def judge_marker(self, marker: Marker) -> None:
-        """Whether the marker may be written. Raises MarkerRefused: INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED. Changes nothing.
+    def judge_marker(self, marker: Marker) -> KafkaError | None:
+        """Why the marker may not be written: INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED; None if it may. Changes nothing.
 
         Source: `ProducerAppendInfo.checkProducerEpoch`, `checkCoordinatorEpoch`.
         """
-        number = marker.partition.number
-        producer = self._partitions.get(number, {}).get(marker.producer_id)
+        partition, producer_id, epoch, coordinator_epoch, _, version = marker
+        producer = self._producer_of(partition.number, producer_id)
         if producer is None:
-            return
-        current, epoch = producer.batches[-1], marker.producer_epoch
+            return None
+        current = producer.batches[-1]
         # Under version 2 the same epoch is that of the marker which ended it: it came twice.
-        late = marker.transaction_version >= 2 and epoch == current and producer.open >= 0
-        if epoch < current or late:
-            error = Error.INVALID_PRODUCER_EPOCH
-            text = f"producer {marker.producer_id} has epoch {current}, the marker is of {epoch}"
-            raise MarkerRefused(marker, KafkaError(error, text))
-        known = NO_COORDINATOR if producer.history is None else producer.history.coordinator_epoch
-        if known > marker.coordinator_epoch:
-            error = Error.TRANSACTION_COORDINATOR_FENCED
-            text = f"coordinator epoch {marker.coordinator_epoch}, one of {known} was here"
-            raise MarkerRefused(marker, KafkaError(error, text))
+        if epoch < current or (version >= 2 and epoch == current and producer.open >= 0):
+            text = f"producer {producer_id} has epoch {current}, the marker is of {epoch}"
+            return KafkaError(Error.INVALID_PRODUCER_EPOCH, text)
+        known = producer.coordinator_epoch
+        if known > coordinator_epoch:
+            text = f"coordinator epoch {coordinator_epoch}, one of {known} was here"
+            return KafkaError(Error.TRANSACTION_COORDINATOR_FENCED, text)
+        return None
+
+    def coordinator_epoch(self, number: int, producer_id: int) -> int:
+        """Of the producer's last marker in what is admitted of the partition, or
+        NO_COORDINATOR."""
+        producer = self._producer_of(number, producer_id)
+        return NO_COORDINATOR if producer is None else producer.coordinator_epoch
 
     def end_transaction(
         self,
@@ -266,35 +278,26 @@ class Producers:
 
     def describe(self, number: int, end: int) -> list[ProducerState]:
         """The producers of partition `number`, as of what lies below the offset `end`."""
-        states = []
-        for producer_id, producer in self._partitions.get(number, {}).items():
-            stop = producer.known_below(end)
-            if not stop:
-                continue
-            offset, _, last, timestamp, epoch = producer.batches[stop - _WIDTH : stop]
-            moment = None if producer.history is None else producer.history.at(end)
-            if moment is None:
-                states.append(ProducerState(producer_id, epoch, last, timestamp, -1, -1))
-                continue
-            if moment.first < 0 and moment.offset > offset:
-                timestamp = moment.time_ms  # the marker came last
-            states.append(
-                ProducerState(
-                    producer_id, epoch, last, timestamp, moment.coordinator_epoch, moment.first
-                )
-            )
-        return states
+        return list(self.each(number, lambda: end))
+
+    def each(self, number: int, end: Callable[[], int]) -> Iterator[ProducerState]:
+        """The same, each as of what lies below `end()` when its turn comes: others may come and go
+        in between."""
+        for producer_id, producer in list(self._partitions.get(number, {}).items()):
+            state = _described(producer_id, producer, end())
+            if state is not None:
+                yield state
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """What is open anywhere, in what is admitted."""
-        for number, producers in self._partitions.items():
-            if number not in self.ongoing:
-                continue
-            for producer_id, producer in producers.items():
-                history = producer.history
-                moment = None if history is None else history.at(history.last + 1)
-                if moment is not None and moment.first >= 0:
-                    yield OpenTransaction(number, producer_id, moment.first, moment.time_ms)
+        """What is open anywhere, in what is admitted; others may be opened and ended in between."""
+        for number, ongoing in list(self.ongoing.items()):
+            for producer_id, first in ongoing.all():
+                producer = self._producer_of(number, producer_id)
+                if producer is None or producer.history is None:
+                    continue
+                moment = producer.history.at(producer.history.last + 1)
+                if moment is not None and moment.first == first:
+                    yield OpenTransaction(number, producer_id, first, moment.time_ms)
 
     def partitions(self) -> list[int]:
         """The partitions that have producers."""
@@ -426,6 +429,22 @@ class Producers:
         self.ongoing.pop(number, None)
         for producer_id in self._partitions.pop(number, ()):
             self._changed.add((number, producer_id))
+
+
+def _described(producer_id: int, producer: _Producer, end: int) -> ProducerState | None:
+    """None where nothing is known of it below the offset `end`."""
+    stop = producer.known_below(end)
+    if not stop:
+        return None
+    offset, _, last, timestamp, epoch = producer.batches[stop - _WIDTH : stop]
+    moment = None if producer.history is None else producer.history.at(end)
+    if moment is None:
+        return ProducerState(producer_id, epoch, last, timestamp, -1, -1)
+    if moment.first < 0 and moment.offset > offset:
+        timestamp = moment.time_ms  # the marker came last
+    return ProducerState(
+        producer_id, epoch, last, timestamp, moment.coordinator_epoch, moment.first
+    )
 
 
 def _trim(batches: array[int], committed_end: int) -> None:

@@ -222,25 +222,30 @@ class Store:
         """Admit the end of transactions, one marker in each partition named, and the changes that
         go with it, as one atomic group.
 
-        All markers are judged before anything is admitted. Raises MarkerRefused, which names the
-        marker (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, UNKNOWN_TOPIC_OR_PARTITION
-        of a dropped partition); KafkaError and ValueError as append and change do.
+        All markers are judged before anything is admitted. Raises MarkerRefused, which names all
+        that may not be written (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
+        UNKNOWN_TOPIC_OR_PARTITION of a dropped partition); KafkaError and ValueError as append and
+        change do.
         """
         pipeline = self.pipeline
         pipeline.now_ms = now_ms
         if pipeline.shut:
             pipeline.refuse(appends=True)
-        for marker in markers:
-            if marker.partition.dropped:
-                gone = KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "the topic is deleted")
-                raise MarkerRefused(marker, gone)
-            self.producers.judge_marker(marker)
+        judged = [(marker, self._judge(marker)) for marker in markers]
+        refused = [(marker, error) for marker, error in judged if error is not None]
+        if refused:
+            raise MarkerRefused(refused)
         ticket = pipeline.change(changes)
         aborted = [row for marker in markers if (row := self._mark(marker, now_ms)) is not None]
         pipeline.change(aborted)
         if pipeline.group.size >= self.options.max_commit_bytes:
             pipeline.flush()
         return ticket
+
+    def _judge(self, marker: Marker) -> KafkaError | None:
+        if marker.partition.dropped:
+            return KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "the topic is deleted")
+        return self.producers.judge_marker(marker)
 
     def _mark(self, marker: Marker, now_ms: int) -> Change | None:
         """Admit one marker; the row of the transaction that it aborts."""
@@ -395,9 +400,18 @@ class Store:
         `start` up to `end` (exclusive), committed ones, in the order of their markers."""
         return self.partitions.aborted(partition.number).overlapping(start, end)
 
+    def coordinator_epoch(self, partition: Partition, producer_id: int) -> int:
+        """Of the producer's last marker in what is admitted of the partition; -1 without one."""
+        return self.producers.coordinator_epoch(partition.number, producer_id)
+
     def producers_of(self, partition: Partition) -> list[ProducerState]:
         """What DescribeProducers tells, as of what is committed."""
-        return self.producers.describe(partition.number, partition.high_watermark)
+        return list(self.each_producer_of(partition))
+
+    def each_producer_of(self, partition: Partition) -> Iterator[ProducerState]:
+        """The same, each as of what is committed when its turn comes: for who gives others a turn
+        in between."""
+        return self.producers.each(partition.number, lambda: partition.high_watermark)
 
     # ----------------------------------------------------------------------------------- reading
 

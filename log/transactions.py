@@ -33,6 +33,7 @@ from ottla.wire.records import (
     Record,
     build_batch,
     open_records,
+    patch,
     read_header,
     record_body,
     record_heads,
@@ -83,25 +84,33 @@ class Marker(NamedTuple):
 
 
 class MarkerRefused(KafkaError):
-    """One of the markers may not be written, so none was: INVALID_PRODUCER_EPOCH,
-    TRANSACTION_COORDINATOR_FENCED, UNKNOWN_TOPIC_OR_PARTITION."""
+    """Some of the markers may not be written, so none was: INVALID_PRODUCER_EPOCH,
+    TRANSACTION_COORDINATOR_FENCED, UNKNOWN_TOPIC_OR_PARTITION. As an error it is the first one."""
 
-    def __init__(self, marker: Marker, error: KafkaError) -> None:
-        super().__init__(error.error, error.message)
-        self.marker = marker
+    def __init__(self, refused: Sequence[tuple[Marker, KafkaError]]) -> None:
+        """refused: all of them, and why."""
+        self.marker, first = refused[0]
+        self.refused = refused
+        super().__init__(first.error, first.message)
 
 
 def marker_batch(marker: Marker, base_offset: int, leader_epoch: int, now_ms: int) -> bytearray:
     """The control batch that readers see, one record; the log gives it its place."""
+    _, producer_id, epoch, coordinator_epoch, committed, _ = marker
+    batch = bytearray(_anywhere(producer_id, epoch, coordinator_epoch, committed, now_ms))
+    patch(batch, 0, base_offset, leader_epoch)
+    return batch
+
+
+@lru_cache(maxsize=16)
+def _anywhere(
+    producer_id: int, epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
+) -> bytes:
+    """A marker but for its place, which its CRC leaves out: the same in all partitions."""
     header = _TEMPLATE._replace(
-        base_offset=base_offset,
-        partition_leader_epoch=leader_epoch,
-        base_timestamp=now_ms,
-        max_timestamp=now_ms,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
+        base_timestamp=now_ms, max_timestamp=now_ms, producer_id=producer_id, producer_epoch=epoch
     )
-    return repack(header, _record(marker.committed, marker.coordinator_epoch), Codec.none)[0]
+    return bytes(repack(header, _record(committed, coordinator_epoch), Codec.none)[0])
 
 
 @lru_cache(maxsize=16)
@@ -256,6 +265,10 @@ class Ongoing:
     def _settle(self, committed_end: int) -> None:
         while self._ended and self._ended[0][0] < committed_end:
             self._ended.popleft()
+
+    def all(self) -> list[tuple[int, int]]:
+        """Producer id and first offset of each that is open in what is admitted."""
+        return list(self._open.items())
 
     def reset(self, open_ones: Iterable[tuple[int, int]]) -> None:
         """All that is known is what is committed: (first offset, producer id), in any order."""

@@ -6,9 +6,12 @@ What is told is committed: a transaction whose marker waits for its flush is sti
 
 from __future__ import annotations
 
-from ottla.broker.context import Api, Context
+from collections.abc import Iterator
+
+from ottla.broker.context import Api, Context, Encoded
 from ottla.broker.metadata import check_name
 from ottla.broker.partitions import find
+from ottla.broker.slices import Rows, answer_in_slices
 from ottla.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -17,42 +20,51 @@ from ottla.wire.api.describe_producers import (
     TopicResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.schema import Message
 
 
-def handle(ctx: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(ctx, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(ctx: Context, request: DescribeProducersRequest) -> Message | Context:
+    topics = Rows(TopicResponse)
+
+    def look() -> Iterator[None]:
+        for topic in request.topics:
+            partitions = Rows(PartitionResponse)
+            for index in topic.partition_indexes:
+                yield from _describe(ctx, topic.name, index, partitions)
+            topics.add_with(TopicResponse(name=topic.name), partitions)
+            yield
+
+    def finish() -> Encoded:
+        return Encoded(topics.end_of(DescribeProducersResponse(), ctx.header.api_version))
+
+    return answer_in_slices(ctx, look(), finish)
 
 
-def _describe(ctx: Context, name: str, index: int) -> PartitionResponse:
+def _describe(ctx: Context, name: str, index: int, into: Rows) -> Iterator[None]:
+    """Steps that add the answer about one partition."""
     answer = PartitionResponse(partition_index=index)
+    producers = Rows(ProducerState)
     try:
         check_name(name)
         if ctx.broker.topics.get(name) is None:
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         partition = find(ctx.broker, name, index)
+        for state in ctx.broker.store.each_producer_of(partition):
+            producers.add(
+                ProducerState(
+                    producer_id=state.producer_id,
+                    producer_epoch=state.producer_epoch,
+                    last_sequence=state.last_sequence,
+                    last_timestamp=state.last_timestamp,
+                    coordinator_epoch=state.coordinator_epoch,
+                    current_txn_start_offset=state.current_txn_start_offset,
+                )
+            )
+            yield
     except KafkaError as error:
         answer.error_code, answer.error_message = error.error, error.message
-        return answer
-    answer.active_producers = [
-        ProducerState(
-            producer_id=state.producer_id,
-            producer_epoch=state.producer_epoch,
-            last_sequence=state.last_sequence,
-            last_timestamp=state.last_timestamp,
-            coordinator_epoch=state.coordinator_epoch,
-            current_txn_start_offset=state.current_txn_start_offset,
-        )
-        for state in ctx.broker.store.producers_of(partition)
-    ]
-    return answer
+    into.add_with(answer, producers)
+    yield
 
 
 def on_error(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:

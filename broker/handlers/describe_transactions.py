@@ -7,9 +7,11 @@ for it, and without one a transaction that only holds offsets would look empty.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Generator, Iterator
 
-from ottla.broker.context import Api, Context
+from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.slices import Rows
+from ottla.broker.transaction_states import Transaction
 from ottla.wire.api.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -25,28 +27,29 @@ OFFSETS = "__consumer_offsets"
 def handle(ctx: Context, request: DescribeTransactionsRequest) -> Message | Context:
     # An id named again is answered once: a small request must not ask for the same thousand times.
     ids = list(dict.fromkeys(request.transactional_ids))
-    return ctx.broker.transactions.answer(ctx, ids, partial(_decide, ctx, ids))
+    states = Rows(TransactionState)
 
+    def look() -> Iterator[None]:
+        for transactional_id in ids:
+            state = _describe(ctx, transactional_id)
+            txn = ctx.broker.transactions.get(transactional_id)
+            if txn is not None:
+                state.topics = yield from _topics(ctx, txn)
+            states.add(state)
+            yield
 
-def _decide(ctx: Context, ids: list[str]) -> DescribeTransactionsResponse:
-    ctx.broker.transactions.check_loaded()
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(ctx, transactional_id) for transactional_id in ids]
-    )
+    def finish() -> Encoded:
+        return Encoded(states.end_of(DescribeTransactionsResponse(), ctx.header.api_version))
+
+    return ctx.broker.transactions.answer_in_slices(ctx, look(), finish)
 
 
 def _describe(ctx: Context, transactional_id: str) -> TransactionState:
-    transactions = ctx.broker.transactions
-    txn = transactions.get(transactional_id)
+    """All but where it has written."""
+    txn = ctx.broker.transactions.get(transactional_id)
     if txn is None:
         missing = Error.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Error.INVALID_REQUEST
         return TransactionState(error_code=missing, transactional_id=transactional_id)
-    topics: dict[str, list[int]] = {}
-    places = set(filter(None, map(transactions.place, txn.partitions)))
-    count = ctx.broker.config.offsets_topic_num_partitions
-    places |= {(OFFSETS, java_hash(group_id) % count) for group_id in txn.groups}
-    for topic, index in sorted(places):
-        topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=txn.state.title,
@@ -54,8 +57,23 @@ def _describe(ctx: Context, transactional_id: str) -> TransactionState:
         transaction_start_time_ms=txn.start_ms,
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
-        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )
+
+
+def _topics(ctx: Context, txn: Transaction) -> Generator[None, None, list[TopicData]]:
+    """Steps, and at their end the partitions and groups of a transaction."""
+    transactions = ctx.broker.transactions
+    indexes: dict[str, set[int]] = {}
+    for number in txn.partitions:
+        place = transactions.place(number)
+        if place is not None:
+            indexes.setdefault(place[0], set()).add(place[1])
+        yield
+    count = ctx.broker.config.offsets_topic_num_partitions
+    for group_id in txn.groups:
+        indexes.setdefault(OFFSETS, set()).add(java_hash(group_id) % count)
+        yield
+    return [TopicData(topic=name, partitions=sorted(indexes[name])) for name in sorted(indexes)]
 
 
 def java_hash(text: str) -> int:

@@ -11,13 +11,13 @@ makes no sense is refused by both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import re2  # type: ignore[import-untyped] # it has no annotations
 
-from ottla.broker.context import Api, Context
+from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.slices import Rows
 from ottla.broker.transaction_states import STATE_OF, Transaction
 from ottla.wire.api.list_transactions import (
     ListTransactionsRequest,
@@ -36,25 +36,28 @@ _Filter = Callable[[Transaction], bool]
 
 def handle(ctx: Context, request: ListTransactionsRequest) -> Message | Context:
     transactions = ctx.broker.transactions
-    ids = [txn.transactional_id for txn in transactions.all()]
-    return transactions.answer(ctx, ids, partial(_decide, ctx, request))
-
-
-def _decide(ctx: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    transactions = ctx.broker.transactions
-    transactions.check_loaded()
     filters = _filters(request, transactions.now_ms())
-    return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in STATE_OF],
-        transaction_states=[
-            TransactionState(
-                transactional_id=txn.transactional_id,
-                producer_id=txn.producer_id,
-                transaction_state=txn.state.title,
-            )
-            for txn in transactions.all()
-            if all(lets_pass(txn) for lets_pass in filters)
-        ],
+    found = Rows(TransactionState)
+    unknown = [name for name in request.state_filters if name not in STATE_OF]
+
+    def look() -> Iterator[None]:
+        for txn in transactions.each():
+            if all(lets_pass(txn) for lets_pass in filters):
+                found.add(_listed(txn))
+            yield
+
+    def finish() -> Encoded:
+        head = ListTransactionsResponse(unknown_state_filters=unknown)
+        return Encoded(found.end_of(head, ctx.header.api_version))
+
+    return transactions.answer_in_slices(ctx, look(), finish)
+
+
+def _listed(txn: Transaction) -> TransactionState:
+    return TransactionState(
+        transactional_id=txn.transactional_id,
+        producer_id=txn.producer_id,
+        transaction_state=txn.state.title,
     )
 
 

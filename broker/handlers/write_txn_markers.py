@@ -4,13 +4,17 @@
     2   the transaction version, by which a late marker is told from one that is due (KIP-1228)
 
 Brokers of Kafka tell each other so; here only an administrator does, to abort what hangs
-(Admin.abortTransaction, KIP-664). The coordinator is not asked and not told.
+(Admin.abortTransaction, KIP-664). The coordinator is not asked and not told. Each marker is
+written by itself: none waits for the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.dispatch import as_kafka_error
+from ottla.broker.slices import answer_in_slices
 from ottla.log.tickets import Ticket
 from ottla.log.transactions import Marker
 from ottla.wire.api.write_txn_markers import (
@@ -22,30 +26,29 @@ from ottla.wire.api.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.wire.errors import KafkaError
+from ottla.wire.schema import Message
 
 
-def handle(ctx: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Parked:
+def handle(ctx: Context, request: WriteTxnMarkersRequest) -> Message | Parked:
     admitted: list[tuple[Ticket, WritableTxnMarkerPartitionResult]] = []
-    response = WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            _write(ctx, marker, topic.name, index, admitted)
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
-    if not admitted:
-        return response
+    response = WriteTxnMarkersResponse()
+
+    def write() -> Iterator[None]:
+        for marker in request.markers:
+            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            response.markers.append(result)
+            for topic in marker.topics:
+                partitions: list[WritableTxnMarkerPartitionResult] = []
+                result.topics.append(
+                    WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
+                )
+                for index in topic.partition_indexes:
+                    partitions.append(_write(ctx, marker, topic.name, index, admitted))
+                    yield
+
+    def finish() -> Message | Parked:
+        # Commits end in the order in which they were admitted: the last one's is done last.
+        return ctx.after(admitted[-1][0], committed) if admitted else response
 
     def committed(_: Ticket) -> WriteTxnMarkersResponse:
         for ticket, result in admitted:
@@ -53,8 +56,7 @@ def handle(ctx: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResp
                 result.error_code = as_kafka_error(ctx, ticket.error).error
         return response
 
-    # Commits end in the order in which they were admitted: the last one's ticket is done last.
-    return ctx.after(admitted[-1][0], committed)
+    return answer_in_slices(ctx, write(), finish)
 
 
 def _write(

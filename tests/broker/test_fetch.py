@@ -172,13 +172,14 @@ def test_a_file_that_cannot_be_read_keeps_nobody_else_from_hearing_of_a_commit(
 
 def test_trap_26_a_long_poll_ends_with_a_commit(harness: Harness, client: Client) -> None:
     harness.topic("t", 2)
+    timers = len(harness.broker.timers)
     client.send(ask("t", {0: 0, 1: 0}, max_wait_ms=500, min_bytes=1), 12)
     assert client.receive() is None
     harness.pass_time(499)
     assert client.receive() is None
     produce(harness, "t", 1)
     assert batches(partitions(client.receive())[1]) == [0]
-    assert len(harness.broker.timers) == 0
+    assert len(harness.broker.timers) == timers
 
 
 def test_trap_26_a_long_poll_ends_with_its_time(harness: Harness, client: Client) -> None:
@@ -262,10 +263,11 @@ def test_a_deleted_topic_ends_the_long_poll(harness: Harness, client: Client) ->
 
 def test_a_client_that_goes_leaves_nothing_behind(harness: Harness, client: Client) -> None:
     harness.topic("t")
+    timers = len(harness.broker.timers)
     client.send(ask("t", {0: 0}, max_wait_ms=10_000, min_bytes=1), 12)
     assert (len(harness.broker.waiters), harness.budget.used > 0) == (1, True)
     client.connection.close("gone")
-    assert (len(harness.broker.waiters), len(harness.broker.timers)) == (0, 0)
+    assert (len(harness.broker.waiters), len(harness.broker.timers)) == (0, timers)
     assert harness.budget.used == 0
 
 

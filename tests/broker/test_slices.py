@@ -1,0 +1,290 @@
+"""Long requests in slices: what others are answered in between, and what may change meanwhile."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.harness import Client, Harness, VirtualClock
+from tests.broker.txnkit import NEW, OLD, TxnProducer, seen
+
+from ottla.broker.slices import SLICE_MS, Rows
+from ottla.wire.api.api_versions import ApiVersionsRequest
+from ottla.wire.api.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+from ottla.wire.api.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.api.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from ottla.wire.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from ottla.wire.compile import encode
+from ottla.wire.errors import Error
+
+WIDE = 200
+
+
+class TickingClock(VirtualClock):
+    """Looking at it takes a tenth of a slice: nothing is done in less time than that."""
+
+    def monotonic_ms(self) -> float:
+        self.passed_ms += SLICE_MS / 10
+        return self.passed_ms
+
+
+class Disk:
+    """Fails commits when told to."""
+
+    broken = False
+
+    def step(self, name: str) -> None:
+        if self.broken and name == "commit: write":
+            raise OSError(errno.EIO, "broken")
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def slow(tmp_path: Path, disk: Disk) -> Iterator[Harness]:
+    """A broker on which anything takes long."""
+    made = Harness(tmp_path / "slow", clock=TickingClock(), step=disk.step)
+    made.topic("wide", WIDE)
+    yield made
+    made.store.close()
+
+
+def producers(harness: Harness, count: int) -> list[TxnProducer]:
+    made = [TxnProducer(harness, f"x{number:03}", NEW) for number in range(count)]
+    for producer in made:
+        assert producer.init() is Error.NONE
+    return made
+
+
+def turns(harness: Harness, client: Client, most: int = 1000) -> tuple[Any, int]:
+    """The answer, and how many turns it took in which another client was answered."""
+    for count in range(most):
+        answer = client.receive()
+        if answer is not None:
+            return answer, count
+        harness.client().call(ApiVersionsRequest(), 0)
+        harness.pass_time(SLICE_MS)
+    raise AssertionError(f"no answer after {most} turns")
+
+
+def names(answer: Any) -> list[str]:
+    assert answer.error_code == 0
+    return sorted(found.transactional_id for found in answer.transaction_states)
+
+
+def written(producer: TxnProducer, topic: str = "wide", count: int = WIDE) -> None:
+    """One record into each partition, in one request."""
+    request = producer.produce_request(topic, 0, b"a")
+    (data,) = request.topic_data
+    one = data.partition_data[0]
+    data.partition_data = [type(one)(index=n, records=one.records) for n in range(count)]
+    (found,) = producer.client.call(request, 12).responses
+    assert {answer.error_code for answer in found.partition_responses} == {Error.NONE}
+
+
+# ---------------------------------------------------------------------------------- in their turns
+
+
+def test_listing_gives_others_a_turn(slow: Harness) -> None:
+    expected = [producer.name for producer in producers(slow, 60)]
+    asking = slow.client()
+    asking.send(ListTransactionsRequest(), 2)
+    answer, count = turns(slow, asking)
+    assert names(answer) == expected
+    assert count >= 5
+
+
+def test_describing_transactions_gives_others_a_turn(slow: Harness) -> None:
+    one, two = producers(slow, 2)
+    written(one)
+    written(two)
+    asking = slow.client()
+    asking.send(DescribeTransactionsRequest(transactional_ids=["x000", "none", "x001"]), 0)
+    answer, count = turns(slow, asking)
+    assert count >= 30
+    first, missing, second = answer.transaction_states
+    assert missing.error_code == Error.TRANSACTIONAL_ID_NOT_FOUND
+    for state in (first, second):
+        assert state.transaction_state == "Ongoing"
+        assert [(one.topic, one.partitions) for one in state.topics] == [
+            ("wide", list(range(WIDE)))
+        ]
+
+
+def test_describing_producers_gives_others_a_turn(slow: Harness) -> None:
+    for producer in producers(slow, 3):
+        written(producer)
+    asking = slow.client()
+    topics = [
+        TopicRequest(name="wide", partition_indexes=list(range(WIDE))),
+        TopicRequest(name="none", partition_indexes=[0]),
+    ]
+    asking.send(DescribeProducersRequest(topics=topics), 0)
+    answer, count = turns(slow, asking)
+    assert count >= 50
+    wide, none = answer.topics
+    assert [one.partition_index for one in wide.partitions] == list(range(WIDE))
+    for one in wide.partitions:
+        assert [state.producer_id for state in one.active_producers] == [0, 1, 2]
+        assert [state.current_txn_start_offset for state in one.active_producers] == [0, 1, 2]
+    assert none.partitions[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_writing_markers_gives_others_a_turn(slow: Harness) -> None:
+    (producer,) = producers(slow, 1)
+    written(producer)
+    marker = WritableTxnMarker(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        transaction_result=True,
+        coordinator_epoch=0,
+        topics=[WritableTxnMarkerTopic(name="wide", partition_indexes=[*range(WIDE), WIDE])],
+    )
+    asking = slow.client()
+    asking.send(WriteTxnMarkersRequest(markers=[marker]), 1)
+    answer, count = turns(slow, asking)
+    assert count >= 15
+    (result,) = answer.markers
+    found = {one.partition_index: one.error_code for one in result.topics[0].partitions}
+    assert found.pop(WIDE) == Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(found.values()) == {Error.NONE}
+    assert seen(slow, "wide", WIDE - 1) == [b"a"]
+
+
+# ------------------------------------------------------------------------------- meanwhile, changes
+
+
+def test_ids_may_come_and_go_while_they_are_listed(slow: Harness) -> None:
+    producers(slow, 60)
+    asking = slow.client()
+    asking.send(ListTransactionsRequest(), 2)
+    last = TxnProducer(slow, "x059", NEW)
+    last.begin()
+    written(last, count=1)
+    assert TxnProducer(slow, "y", NEW).init() is Error.NONE
+    answer, _ = turns(slow, asking)
+    assert set(names(answer)) - {"y"} == {f"x{number:03}" for number in range(60)}
+    states = {one.transactional_id: one.transaction_state for one in answer.transaction_states}
+    assert states["x059"] == "Ongoing"
+
+
+def test_a_listing_over_what_then_failed_is_not_told(slow: Harness, disk: Disk) -> None:
+    producers(slow, 60)
+    asking = slow.client()
+    asking.send(ListTransactionsRequest(), 2)
+    disk.broken = True
+    assert TxnProducer(slow, "y", NEW).init() is Error.COORDINATOR_NOT_AVAILABLE
+    disk.broken = False
+    answer, _ = turns(slow, asking)
+    assert answer.error_code == Error.COORDINATOR_NOT_AVAILABLE
+    slow.store.tick(slow.clock.wall_ms() + 10_000)
+    asking.send(ListTransactionsRequest(), 2)
+    answer, _ = turns(slow, asking)
+    assert len(names(answer)) == 60
+
+
+def test_nothing_is_made_for_a_client_that_has_gone(slow: Harness) -> None:
+    producers(slow, 60)
+    timers = len(slow.broker.timers)
+    asking = slow.client()
+    asking.send(ListTransactionsRequest(), 2)
+    assert len(slow.broker.timers) == timers + 1
+    asking.connection.close("gone")
+    slow.pass_time(SLICE_MS)
+    assert len(slow.broker.timers) == timers
+
+
+# -------------------------------------------------------------------------- refusals, many of them
+
+
+def test_markers_that_are_refused_are_judged_once_each(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, each refusal would have all the others judged anew."""
+    harness.topic("wide", WIDE)
+    producer = TxnProducer(harness, "x", OLD)
+    producer.begin()
+    for index in range(WIDE):
+        assert producer.add("wide", index) is Error.NONE
+    assert producer.produce("wide", 0, b"a") is Error.NONE
+    # An administrator has written markers with a newer coordinator epoch into half of them.
+    marker = WritableTxnMarker(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        coordinator_epoch=7,
+        topics=[WritableTxnMarkerTopic(name="wide", partition_indexes=list(range(1, WIDE, 2)))],
+    )
+    answer = harness.client().call(WriteTxnMarkersRequest(markers=[marker]), 1)
+    assert {one.error_code for one in answer.markers[0].topics[0].partitions} == {Error.NONE}
+    judged = 0
+    judge = harness.store.producers.judge_marker
+
+    def count(marker: Any) -> Any:
+        nonlocal judged
+        judged += 1
+        return judge(marker)
+
+    monkeypatch.setattr(harness.store.producers, "judge_marker", count)
+    assert producer.end() is Error.NONE
+    assert judged == 2 * WIDE
+    assert seen(harness, "wide") == [b"a"]
+
+
+# ------------------------------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("count", [0, 1, 126, 127, 199, 200, 201, 1000])
+def test_rows_are_the_same_bytes_as_a_list(count: int) -> None:
+    states = [
+        TransactionState(transactional_id=f"x{n}", producer_id=n, transaction_state="Empty")
+        for n in range(count)
+    ]
+    rows = Rows(TransactionState)
+    for state in states:
+        rows.add(state)
+    whole = ListTransactionsResponse(unknown_state_filters=["?"], transaction_states=states)
+    head = ListTransactionsResponse(unknown_state_filters=["?"])
+    assert rows.end_of(head, 2) == b"".join(encode(whole, 2))
+
+
+def test_rows_within_rows_are_the_same_bytes_as_lists() -> None:
+    counts = (0, 1, 300, 0)
+    outer, partitions = Rows(TopicResponse), []
+    for number in range(2):
+        middle = Rows(PartitionResponse)
+        partitions = []
+        for index, count in enumerate(counts):
+            states = [ProducerState(producer_id=n, producer_epoch=number) for n in range(count)]
+            inner = Rows(ProducerState)
+            for state in states:
+                inner.add(state)
+            middle.add_with(PartitionResponse(partition_index=index), inner)
+            partitions.append(PartitionResponse(partition_index=index, active_producers=states))
+        if number:
+            outer.add_with(TopicResponse(name="t1"), middle)
+        else:
+            outer.add(TopicResponse(name="t0"))
+    topics = [TopicResponse(name="t0"), TopicResponse(name="t1", partitions=partitions)]
+    whole = b"".join(encode(DescribeProducersResponse(topics=topics), 0))
+    assert outer.end_of(DescribeProducersResponse(), 0) == whole
