@@ -39,7 +39,7 @@ class Serving:
         """Exit status and standard error."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 
@@ -50,7 +50,7 @@ def ottla(*args: str, stdin: str = "", cwd: Path | None = None) -> subprocess.Co
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         cwd=cwd,
     )

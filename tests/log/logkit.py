@@ -35,7 +35,8 @@ def scratch(prefix: str) -> Path:
     """A folder to make stores in; in memory where there is such a place, since nothing here is
     about how long a flush takes."""
     memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=memory if memory.is_dir() else None))
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30  # containers have 64 MB
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=memory if roomy else None))
 
 
 def make_batch(

@@ -28,7 +28,7 @@ def test_beside_commits_and_reads_on_real_threads() -> None:
     def turn() -> None:
         store.flush()
         while not store.settled().done:
-            calls.get(timeout=30)()
+            calls.get(timeout=60)()
 
     really = store.read_cold
 
@@ -37,7 +37,7 @@ def test_beside_commits_and_reads_on_real_threads() -> None:
         box: list[Read | Exception] = []
         really(cold, box.append)
         while not box:
-            calls.get(timeout=30)()
+            calls.get(timeout=60)()
         done(box[0])
 
     store.read_cold = read_cold  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from ottla.log.store import Store
 from ottla.log.tickets import Ticket
 from ottla.wire.records import read_header, walk
 
-WAIT_S = 30
+WAIT_S = 60
 TINY_SETTINGS = PartitionSettings()
 
 
