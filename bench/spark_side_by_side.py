@@ -108,6 +108,7 @@ def produce(bootstrap: str, count: int) -> None:
             "queue.buffering.max.messages": 500_000,
             "delivery.report.only.error": True,
             "on_delivery": report_failure,
+            "log_level": 3,  # not that it asks again while Kafka's coordinator loads
         }
     )
     for n in range(count):

@@ -164,12 +164,17 @@ def _next_plan(cluster: Cluster, state: State, options: ArchiveOptions) -> tuple
 def _topics(cluster: Cluster, options: ArchiveOptions) -> list[str]:
     if options.pattern is None:
         return options.topics
-    try:
-        pattern = re.compile(options.pattern)
-    except re.error as error:
-        raise JobError(f"--pattern {options.pattern}: {error}") from error
+    pattern = topic_pattern(options.pattern)
     names = [n for n in cluster.topic_names() if pattern.fullmatch(n) and n[:2] != "__"]
     return sorted({*options.topics, *names} - {options.dead_letter_topic or ""})
+
+
+def topic_pattern(text: str) -> re.Pattern[str]:
+    """Raises JobError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise JobError(f"--pattern {text}: {error}") from error
 
 
 def _check_cluster(state: State, cluster: Cluster) -> None:

@@ -24,16 +24,18 @@ headers, partition, offset and timestamp: each record exactly once, however ofte
 or broker are killed. Without --follow it archives what is there now; the next run goes on there."""
 
 _COMPACT = """\
-Merge the small files of a Parquet archive, also while `archive` writes to it and jobs read it."""
+Merge the small files of a Parquet archive, also while `archive` writes to it and jobs read it. What
+lists the folder by itself (Spark, DuckDB) may for a moment see a merged file beside its parts."""
 
 _REPLAY = """\
 From an archive back into a topic: partition, order, key, value, headers and timestamp as they were.
 Killed and started again with the same options it goes on where it was, without duplicates: the
-target's own end offsets say how far it came. Nobody else may write to the target meanwhile."""
+target's own end offsets say how far it came, so nobody else may write to it meanwhile."""
 
 _BACKFILL = """\
 The archive first, then the live topic from the exact next offset, into a Parquet folder or another
-topic. Ends when everything is read, or goes on with --follow."""
+topic. Ends when everything is read, or goes on with --follow. A folder gets each batch once, a
+topic at least once."""
 
 _AUDIT = """\
 Prove that a topic and its archive, or two topics on two clusters, hold the same records: count,
@@ -100,10 +102,14 @@ def _add_archive(jobs: Jobs) -> None:
     job.add_argument("--archive", required=True, metavar="DIR", help="where the archive is kept")
     _store_format(job)
     job.add_argument(
-        "--batch-size", type=_positive, default=2_000_000, metavar="N", help="records in one batch"
+        "--batch-size",
+        type=_positive,
+        default=2_000_000,
+        metavar="N",
+        help="records in one batch (default: 2000000)",
     )
     job.add_argument(
-        "--follow", type=float, metavar="S", help="look for new records every S seconds"
+        "--follow", type=_seconds, metavar="S", help="look for new records every S seconds"
     )
     job.add_argument(
         "--isolation",
@@ -124,7 +130,9 @@ def _add_archive(jobs: Jobs) -> None:
         help="how values are written (default: json); needs --schema",
     )
     job.add_argument(
-        "--dead-letter-topic", metavar="TOPIC", help="where values go that do not fit --schema"
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="where values go that do not fit --schema: at least once, with their origin",
     )
     _compression(job)
 
@@ -138,7 +146,7 @@ def _add_compact(jobs: Jobs) -> None:
     )
     job.add_argument(
         "--grace",
-        type=float,
+        type=_seconds,
         default=0,
         metavar="S",
         help="keep replaced files until a run S seconds later (default: 0)",
@@ -150,7 +158,7 @@ def _add_replay(jobs: Jobs) -> None:
     job = _common(
         jobs.add_parser("replay", help="an archive back into a topic", description=_REPLAY)
     )
-    job.add_argument("--archive", required=True, metavar="DIR")
+    job.add_argument("--archive", required=True, metavar="DIR", help="the archive to read")
     _store_format(job)
     job.add_argument("--topic", required=True, help="the topic in the archive")
     job.add_argument("--to", required=True, metavar="TOPIC", help="the target; made when not there")
@@ -181,21 +189,31 @@ def _add_backfill(jobs: Jobs) -> None:
     job = _common(
         jobs.add_parser("backfill", help="archive, then the live topic", description=_BACKFILL)
     )
-    job.add_argument("--archive", required=True, metavar="DIR")
+    job.add_argument("--archive", required=True, metavar="DIR", help="the archive to read")
     _store_format(job)
-    job.add_argument("--topic", required=True)
+    job.add_argument("--topic", required=True, help="in the archive and on the broker")
     job.add_argument("--to-folder", metavar="DIR", help="write Parquet here, exactly once")
-    job.add_argument("--to-topic", metavar="TOPIC", help="write to this topic, at least once")
+    job.add_argument(
+        "--to-topic",
+        metavar="TOPIC",
+        help="write to this topic, at least once: what a killed run had begun comes again",
+    )
     job.add_argument("--checkpoint", required=True, metavar="DIR", help="where it notes its way")
     job.add_argument(
         "--follow", action="store_true", help="go on with the live topic until stopped"
     )
-    job.add_argument("--batch-size", type=_positive, default=1_000_000, metavar="N")
+    job.add_argument(
+        "--batch-size",
+        type=_positive,
+        default=1_000_000,
+        metavar="N",
+        help="records in a micro-batch of the live topic (default: 1000000)",
+    )
 
 
 def _add_audit(jobs: Jobs) -> None:
     job = _common(jobs.add_parser("audit", help="the same records?", description=_AUDIT))
-    job.add_argument("--topic", required=True)
+    job.add_argument("--topic", required=True, help="the topic to prove")
     job.add_argument("--archive", metavar="DIR", help="compare with this archive")
     _store_format(job)
     job.add_argument("--archive-topic", metavar="TOPIC", help="its name there (default: the same)")
@@ -217,9 +235,15 @@ def _add_profile(jobs: Jobs) -> None:
     job = _common(jobs.add_parser("profile", help="what is in topics", description=_PROFILE))
     job.add_argument("--topic", action="append", required=True, help="may be repeated")
     job.add_argument("--report", required=True, metavar="FILE", help="the HTML report to write")
-    job.add_argument("--buckets", type=_positive, default=100, help="points of time (default: 100)")
     job.add_argument(
-        "--sample", type=_positive, default=20_000, metavar="N", help="records to try codecs on"
+        "--buckets", type=_positive, default=100, metavar="N", help="points of time (default: 100)"
+    )
+    job.add_argument(
+        "--sample",
+        type=_positive,
+        default=20_000,
+        metavar="N",
+        help="records to try codecs on (20000)",
     )
     job.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -231,21 +255,28 @@ def _add_lag(jobs: Jobs) -> None:
     )
     job.add_argument("--group", required=True, help="the group to commit to; without members")
     job.add_argument(
-        "--follow", type=float, metavar="S", help="look again every S seconds, until stopped"
+        "--follow", type=_seconds, metavar="S", help="look again every S seconds, until stopped"
     )
 
 
 def _add_flights(jobs: Jobs) -> None:
     job = _common(jobs.add_parser("flights", help="the worked example", description=_FLIGHTS))
-    job.add_argument("--folder", default="flights-example", metavar="DIR", help="Parquet and plot")
+    job.add_argument(
+        "--folder",
+        default="flights-example",
+        metavar="DIR",
+        help="for Parquet, plot and checkpoint (default: flights-example)",
+    )
     job.add_argument("--prefix", default="", metavar="TEXT", help="in front of the topics' names")
-    job.add_argument("--days", type=_positive, default=365, help="only the first days of 2013")
+    job.add_argument(
+        "--days", type=_positive, default=365, metavar="N", help="the first N days of 2013 only"
+    )
     job.add_argument(
         "--batch-size",
         type=_positive,
         default=100_000,
         metavar="N",
-        help="records in a micro-batch",
+        help="records in a micro-batch (default: 100000)",
     )
 
 
@@ -274,7 +305,7 @@ def _broker(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _spark(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
-        "--master", metavar="URL", help="Spark's master (default: spark-submit's, or local[*])"
+        "--master", metavar="URL", help="Spark's master (default: spark-submit's, or local[*,4])"
     )
     parser.add_argument(
         "--conf",
@@ -303,17 +334,27 @@ def _compression(parser: argparse.ArgumentParser) -> None:
 
 def _range(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from", dest="start", metavar="WHERE", help="@TIME or PARTITION:OFFSET,... (inclusive)"
+        "--from",
+        dest="start",
+        metavar="WHERE",
+        help="@2013-07-01T12:00 (UTC), @MILLISECONDS or PARTITION:OFFSET,...; inclusive",
     )
-    parser.add_argument(
-        "--until", dest="end", metavar="WHERE", help="@TIME or PARTITION:OFFSET,... (exclusive)"
-    )
+    parser.add_argument("--until", dest="end", metavar="WHERE", help="the same; exclusive")
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected seconds, 0 or more")
     return number
 
 

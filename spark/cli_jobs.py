@@ -7,7 +7,6 @@ import atexit
 import importlib.util
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -28,12 +27,6 @@ def run(args: argparse.Namespace) -> int:
     lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
         raise JobError(f"{', '.join(lacking)} not installed: pip install 'ottla[spark]'")
-    # Nothing here hands pandas to Spark.
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    from ottla.spark.records import key_values
-
-    for option in ("kafka", "conf"):  # before Spark starts, which takes seconds
-        key_values(getattr(args, option, ()), f"--{option}")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -44,11 +37,18 @@ def run(args: argparse.Namespace) -> int:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = [line for line in lines if not line.startswith(("at ", "..."))]
         raise JobError("Spark failed: " + " ".join(said[:6])[:2000]) from error
+    except OSError as error:
+        raise JobError(f"{error.strerror or error}: {error.filename}") from error
 
 
 def _session(args: argparse.Namespace, *extras: str) -> Any:
+    """Start Spark, once everything that can be checked without it is."""
+    from ottla.spark.cli_checks import check
     from ottla.spark.records import key_values
     from ottla.spark.session import session
+
+    with console.status("looking at the options"):
+        check(args)
 
     if getattr(args, "format", "") == "delta":
         extras = (*extras, "delta")
@@ -91,12 +91,14 @@ def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def archive(args: argparse.Namespace) -> int:
-    from ottla.spark.archive import ArchiveOptions, open_store
+    from ottla.spark.archive import ArchiveOptions, open_store, topic_pattern
     from ottla.spark.archive import archive as run_archive
     from ottla.spark.values import ValueSchema
 
     if not args.topic and not args.pattern:
         raise JobError("--topic or --pattern: which topics?")
+    if args.pattern:
+        topic_pattern(args.pattern)
     if args.dead_letter_topic and not args.schema:
         raise JobError("--dead-letter-topic needs --schema: without one, no value is bad")
     schema = ValueSchema.load(args.value_format, args.schema) if args.schema else None
@@ -129,9 +131,10 @@ def compact(args: argparse.Namespace) -> int:
     from ottla.spark.store import ParquetStore
 
     store = ParquetStore(args.archive)
+    spark = _session(args)
     with progress("merging groups of files") as show:
         done = run_compact(
-            _session(args),
+            spark,
             store,
             target_bytes=args.target_mib * 1024 * 1024,
             grace=args.grace,
@@ -266,12 +269,16 @@ def profile(args: argparse.Namespace) -> int:
 
 
 def lag(args: argparse.Namespace) -> int:
-    from ottla.spark.lag import GroupCommits, Offsets, follow
+    from ottla.spark.cli_checks import check
+    from ottla.spark.lag import GroupCommits, Offsets, committed, follow
 
     def say(batch: int, offsets: Offsets) -> None:
         places = ", ".join(f"{topic}-{p} at {at}" for (topic, p), at in sorted(offsets.items()))
         console.print(f"batch {batch} to group {args.group}: {places}", soft_wrap=True)
 
+    with console.status("looking at the options"):
+        committed(Path(args.checkpoint))  # is it one?
+        check(args)
     commits = GroupCommits(args.group, args.bootstrap_server, _kafka(args))
     try:
         if not follow(Path(args.checkpoint), commits, every=args.follow, say=say):

@@ -68,7 +68,8 @@ class Cluster:
         return str(self._ask(lambda: self._admin.describe_cluster().result().cluster_id))
 
     def topic_names(self) -> list[str]:
-        return sorted(self._ask(lambda: self._admin.list_topics(timeout=10)).topics)
+        once = min(10.0, self._patience)
+        return sorted(self._ask(lambda: self._admin.list_topics(timeout=once)).topics)
 
     def exists(self, topic: str) -> bool:
         return topic in self.topic_names()

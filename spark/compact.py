@@ -1,8 +1,11 @@
 """compact: many small files of an archive become few, while others read and write it.
 
 A compacted file takes the range of offsets of those it replaces, so that whoever sees both knows
-which ones to pass over (`layout.visible`). It appears complete, by a rename, and only then are the
-replaced files removed; a crash in between leaves replaced files, which the next run removes.
+which ones to pass over (`layout.visible`). It appears complete, by a rename, and then at once the
+replaced files are removed; a crash in between leaves replaced files, which the next run removes.
+
+Readers that list the folder by themselves may see both in between. No file system on which archives
+live can exchange several files for one at a stroke; the other order would hide records from them.
 """
 
 from __future__ import annotations
@@ -57,18 +60,19 @@ def compact(
         folder = store.root / "_ottla" / "compacting"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for number, group in enumerate(_merged(spark, store.root, folder, todo, compression), 1):
-            for merged, staged in group:
-                final = store.root / merged.path
+        merging = zip(todo, _merged(spark, store.root, folder, todo, compression), strict=True)
+        for number, (group, merged) in enumerate(merging, 1):
+            for file, staged in merged:
+                final = store.root / file.path
                 store.place(staged, final)
                 sync(final.parent)
                 done.written += 1
+                # At once: until then readers that go by what is there see these records twice.
+                parts = [part for part in group if file.covers(part)]
+                done.replaced += len(parts)
+                done.removed += _remove_replaced(store, parts, [file], grace)
             progress(number, len(todo))
         shutil.rmtree(folder, ignore_errors=True)
-        files = store.files()
-        kept = visible(files, state)
-        done.replaced = len(set(chosen) - set(kept))
-        done.removed += _remove_replaced(store, files, kept, grace)
     return done
 
 

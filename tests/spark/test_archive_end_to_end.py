@@ -148,6 +148,32 @@ def test_small_files_become_one_and_no_record_is_seen_twice(
     assert archive(spark, cluster, store, ArchiveOptions([name])).records == 0
 
 
+def test_replaced_files_go_as_soon_as_their_merged_one_is_there(
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: Make,
+    send: Send,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = topic(2)
+    store = ParquetStore(root)
+    for first in range(0, 40, 10):
+        send(name, records(10, first, 2))
+        archive(spark, cluster, store, ArchiveOptions([name]))
+    before = plain_rows(root)
+    seen = []
+    place = ParquetStore.place
+
+    def look_first(staged: Path, final: Path) -> int:
+        seen.append(plain_rows(root))
+        return place(staged, final)
+
+    monkeypatch.setattr(ParquetStore, "place", staticmethod(look_first))
+    assert compact(spark, store).written == len(seen) > 1
+    assert all(rows == before for rows in seen)  # nothing twice but between two system calls
+
+
 def test_bad_values_go_to_the_dead_letter_topic_with_where_and_why(
     spark: SparkSession, cluster: Cluster, topic: Make, send: Send, root: Path
 ) -> None:

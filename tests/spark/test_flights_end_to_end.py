@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ottla.spark import cli, flights
+from ottla.spark import flights
 from ottla.spark.cluster import Cluster
 from ottla.spark.profile import profile, write_report
 
@@ -67,34 +67,3 @@ def test_the_whole_table_is_sent_in_order_of_time() -> None:
     times = [ms for _, _, ms in flights.rows_of("weather", 365)]
     assert len(times) == 26_115
     assert times == sorted(times)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["archive", "--archive", "x"], "--topic or --pattern"),
-        (["archive", "--archive", "x", "--topic", "t", "--dead-letter-topic", "d"], "--schema"),
-        (["archive", "--archive", "x", "--topic", "t", "--schema", "/none"], "--schema /none"),
-        (["audit", "--topic", "t"], "--archive or --other-topic"),
-        (
-            ["replay", "--archive", "x", "--topic", "t", "--to", "u", "--from", "soon"],
-            "--from soon",
-        ),
-        (["profile", "--topic", "t", "--report", "r", "--kafka", "acks"], "--kafka acks"),
-    ],
-)
-def test_errors_name_the_option(
-    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(arguments) == (2 if arguments[0] == "audit" else 1)
-    assert named in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "job", ["archive", "compact", "replay", "backfill", "audit", "profile", "flights"]
-)
-def test_help_is_there_for_each_job(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([job, "--help"])
-    assert ended.value.code == 0
-    assert "--master" in capsys.readouterr().out
