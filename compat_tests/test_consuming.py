@@ -28,6 +28,22 @@ def values(consumer: Consumer, count: int) -> list[int]:
     return [int(record.value or b"") for record in consumer.take(count)]
 
 
+def check_new_ones_come(client: Client, consumer: Consumer, filled: Partition) -> None:
+    """It stands at the end, which its client looks up in its own time: records are written until
+    one comes, and what comes is none of the old ones."""
+    assert consumer.poll(1) == []
+    written = 10
+    got: list[int] = []
+    with client.producer() as producer:
+        while not got:  # pytest's time limit ends it
+            producer.send_all([Message(filled.topic, b"%d" % written)])
+            written += 1
+            got = [int(record.value or b"") for record in consumer.poll(1)]
+    got += values(consumer, written - 1 - got[-1])
+    assert got[0] >= 10
+    assert got == list(range(got[0], written))
+
+
 @for_clients()
 def test_seek(client: Client, filled: Partition) -> None:
     with client.consumer() as consumer:
@@ -40,11 +56,7 @@ def test_seek(client: Client, filled: Partition) -> None:
         assert values(consumer, 10) == list(range(10))
         consumer.seek(filled, 5)
         consumer.seek_to_end(filled)
-        # the end is looked up behind a fetch that may wait for half a second
-        assert consumer.poll(1) == []
-        with client.producer() as producer:
-            producer.send_all([Message(filled.topic, b"10")])
-        assert values(consumer, 1) == [10]
+        check_new_ones_come(client, consumer, filled)
 
 
 @for_clients()
@@ -87,13 +99,10 @@ def test_an_offset_out_of_range(client: Client, filled: Partition, reset: str) -
         if reset == "earliest":
             assert values(consumer, 10) == list(range(10))
         elif reset == "latest":
-            assert consumer.poll(1) == []
-            with client.producer() as producer:
-                producer.send_all([Message(filled.topic, b"10")])
-            assert values(consumer, 1) == [10]
+            check_new_ones_come(client, consumer, filled)
         else:
             with pytest.raises(Failed) as told:
-                consumer.take(1, seconds=10)
+                consumer.take(1)
             assert told.value.error in {"OFFSET_OUT_OF_RANGE", "OffsetOutOfRangeException"}
 
 
@@ -127,7 +136,7 @@ def test_consuming_while_producing(client: Client, new_topic: MakeTopic) -> None
 @for_clients()
 def test_a_waiting_consumer_gets_a_record_at_once(client: Client, topic: str) -> None:
     """The long poll is woken by the record, not by the end of its wait."""
-    with client.consumer(max_wait_ms=3000) as consumer, client.producer() as producer:
+    with client.consumer(max_wait_ms=10_000) as consumer, client.producer() as producer:
         consumer.assign({Partition(topic, 0): 0})
         producer.send_all([Message(topic, b"first")])
         consumer.take(1)
@@ -138,7 +147,7 @@ def test_a_waiting_consumer_gets_a_record_at_once(client: Client, topic: str) ->
             producer.send_all([Message(topic, b"%d" % i)])
             consumer.take(1)
             waits.append(time.monotonic() - started)
-    assert sorted(waits)[2] < 1, waits
+    assert sorted(waits)[2] < 5, waits
 
 
 @for_clients("delete_records")

@@ -73,7 +73,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_ends(
         def accepted() -> bool:
             return name_of(calls.produce(wire, "full", batch.build()).error_code) == "NONE"
 
-        eventually(accepted, "writes work again when there is room", seconds=20)
+        eventually(accepted, "writes work again when there is room")
         assert calls.list_offset(wire, "full", -1).offset == len(values) + 1
     broker.restart()
     with Wire(broker.host, broker.port) as wire:

@@ -36,7 +36,7 @@ def await_progress(loads: list[Load]) -> None:
     def all_moved() -> bool:
         return all(len(load.acknowledged) > b for load, b in zip(loads, before, strict=True))
 
-    eventually(all_moved, "every producer goes on", seconds=60)
+    eventually(all_moved, "every producer goes on", seconds=120)
 
 
 @pytest.mark.parametrize(

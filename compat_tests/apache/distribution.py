@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -109,15 +110,25 @@ def prepare() -> Path:
     return final
 
 
-def command(tool: str, *arguments: str, heap: str = "256m") -> list[str]:
-    """The command line that runs a tool of TOOLS, or a main class by its full name."""
+def jvm(heap: str) -> list[str]:
+    """The beginning of a command line; behind it come the class path and the main class."""
     return [
         java(),
         f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        # What a JVM leaves behind when it is killed goes with the test run.
+        f"-Djava.io.tmpdir={tempfile.gettempdir()}",
+        "-XX:-UsePerfData",
+        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+    ]
+
+
+def command(tool: str, *arguments: str, heap: str = "256m") -> list[str]:
+    """The command line that runs a tool of TOOLS, or a main class by its full name."""
+    return [
+        *jvm(heap),
         # These run for a second or two: the second compiler costs more than it gives.
         *(["-XX:TieredStopAtLevel=1"] if tool != "kafka-server-start" else []),
-        "-XX:+UseSerialGC",
-        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "-cp",
         f"{libs()}/*",
         TOOLS.get(tool, tool),

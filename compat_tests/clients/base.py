@@ -200,7 +200,7 @@ class Consumer(_Closing):
     def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
         """Offset of the first record at or after; -1 where there is none."""
 
-    def take(self, count: int, seconds: float = 30) -> list[Received]:
+    def take(self, count: int, seconds: float = 60) -> list[Received]:
         """Exactly `count` records. Raises AssertionError when they do not come."""
         got: list[Received] = []
         deadline = time.monotonic() + seconds

@@ -36,7 +36,7 @@ from compat_tests.clients.base import (
 )
 
 SOURCES = sorted((Path(__file__).parent.parent / "java").glob("*.java"))
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def compiled() -> Path:
@@ -68,9 +68,8 @@ class Jvm:
         self.lock = threading.Lock()
         self.process = subprocess.Popen(
             [
-                distribution.java(),
-                *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                f"-Dlog4j2.configurationFile={distribution.LOG4J.as_uri()}",
+                *distribution.jvm("256m"),
+                "-XX:TieredStopAtLevel=1",
                 # warnings about brokers that restart are part of the tests
                 "-Dottla.loglevel=fatal",
                 *("-cp", f"{compiled()}:{distribution.libs()}/*"),

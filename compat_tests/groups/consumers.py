@@ -22,7 +22,7 @@ Pair = tuple[str, int]
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka", "java")
 COOPERATIVE = ("kafka-python", "confluent-kafka", "java")
 """aiokafka has no cooperative assignor."""
-SESSION_MS = 3_000
+SESSION_MS = 6_000
 """Short, so that tests of crashes do not take long; the brokers allow it (conftest.py)."""
 
 _ids = itertools.count(1)
@@ -104,7 +104,7 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------- waiting
 
-    def wait(self, is_so: Callable[[], object], what: str, seconds: float = 30) -> None:
+    def wait(self, is_so: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Until it is so. Raises AssertionError."""
         deadline = time.monotonic() + seconds
         with self._changed:
@@ -122,7 +122,7 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------ commands
 
-    def call(self, op: str, seconds: float = 40, **fields: Any) -> Any:
+    def call(self, op: str, seconds: float = 60, **fields: Any) -> Any:
         """Raises Refused with the name of what the client raised."""
         number = self._tell(op, **fields)
         self.wait(lambda: number in self._done, f"{op} is done", seconds)
@@ -185,9 +185,8 @@ def _command(client: str, options: str) -> list[str]:
     if client != "java":
         return [sys.executable, "-m", "compat_tests.groups.member_process", client, options]
     return [
-        distribution.java(),
-        *("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
-        f"-Dlog4j2.configurationFile={distribution.LOG4J.as_uri()}",
+        *distribution.jvm("96m"),
+        *("-XX:TieredStopAtLevel=1", "-Xshare:auto"),
         "-Dlog4j2.level=error",
         *("-cp", f"{compiled()}:{distribution.libs()}/*"),
         *("Member", options),
@@ -195,7 +194,7 @@ def _command(client: str, options: str) -> list[str]:
 
 
 def wait_shared(
-    consumers: Sequence[Consumer], pairs: Iterable[Pair], seconds: float = 40, *, each: int = 0
+    consumers: Sequence[Consumer], pairs: Iterable[Pair], seconds: float = 90, *, each: int = 0
 ) -> None:
     """Until these consumers own all of `pairs` and nothing else, each pair one of them, and each
     consumer at least `each` of them."""

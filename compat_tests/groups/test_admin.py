@@ -41,7 +41,7 @@ def tool(broker: Broker) -> Tool:
             ),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         return done.stdout + done.stderr
@@ -195,7 +195,7 @@ class TestKafkaPython:
         """A member that is removed hears of it with its next heartbeat, and joins again."""
         (member,) = admin.describe_groups([group])[group]["members"]
         admin.remove_group_members(group, [MemberToRemove(member_id=member["member_id"])])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             members = admin.describe_groups([group])[group]["members"]
             if members and members[0]["member_id"] != member["member_id"]:

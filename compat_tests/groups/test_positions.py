@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import kafka
 import pytest
@@ -101,6 +100,7 @@ def test_one_consumer_a_thread(
     topic = new_topic(4)
     produce(topic, dict.fromkeys(range(4), 50))
     got: list[tuple[int, int, int]] = []
+    owned: dict[int, set[int]] = {}
     stop = threading.Event()
 
     def consume(number: int) -> None:
@@ -111,11 +111,13 @@ def test_one_consumer_a_thread(
             client_id=f"thread-{number}",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            session_timeout_ms=60_000,
         )
         while not stop.is_set():
             for records in consumer.poll(timeout_ms=500).values():
                 got.extend((number, one.partition, one.offset) for one in records)
-            if consumer.assignment():
+            owned[number] = {tp.partition for tp in consumer.assignment()}
+            if owned[number]:
                 consumer.commit()
         consumer.close()
 
@@ -128,7 +130,7 @@ def test_one_consumer_a_thread(
         60,
     )
     # once more, with everybody in: each thread its partition
-    time.sleep(4)
+    eventually(lambda: sorted(map(sorted, owned.values())) == [[0], [1], [2], [3]], "shared")
     first = len(got)
     produce(topic, dict.fromkeys(range(4), 10))
     eventually(lambda: len(got) >= first + 40, "the new ones too", 60)
@@ -153,7 +155,7 @@ def test_automatic_commits_are_found_again(
     first.wait(lambda: first.committed((four, 3)) == 4, "committed by itself")
     first.kill()
     second = start(client, four)
-    wait_shared([second], pairs(four), seconds=40)
+    wait_shared([second], pairs(four))
     produce(four, {3: 1})
     second.wait(lambda: bool(second.records), "the new one")
     assert [(r.partition, r.offset) for r in second.records] == [(3, 4)]

@@ -13,6 +13,7 @@ import pytest
 from compat_tests.conftest import MakeTopic
 from compat_tests.groups.script import subscription
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.waiting import eventually
 from compat_tests.raw.errors import name_of
 from compat_tests.raw.wire import Closed, Silent, Wire
 
@@ -43,7 +44,7 @@ class Member:
 
     def call(self, api: str, version: int, **fields: Any) -> Any:
         """Ask until there is an answer; over a new connection when the old one is gone."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             try:
                 if self._wire is None:
@@ -68,8 +69,8 @@ class Member:
                 "JoinGroup",
                 5,
                 group_id=self.group,
-                session_timeout_ms=20_000,
-                rebalance_timeout_ms=20_000,
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=30_000,
                 member_id=self.member_id,
                 protocol_type="consumer",
                 protocols=[{"name": "range", "metadata": subscription(self.topic)}],
@@ -181,7 +182,7 @@ def staying(*members: Member) -> Iterator[None]:
 
 def together(*members: Member) -> None:
     """Until all of them have been in one generation for a while."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     calm = 0
     with staying(*members):
         while calm < 10:
@@ -335,6 +336,7 @@ def test_killed_at_random_under_commits(
     ]
     for thread in threads:
         thread.start()
+    eventually(lambda: all(result["acknowledged"] for result in results), "all commit")
     for number in range(kills):
         time.sleep(0.3 + 0.37 * (number % 5))
         broker.kill()

@@ -157,7 +157,7 @@ class Broker(abc.ABC):
 
 class OttlaBroker(Broker):
     target = "ottla"
-    start_seconds = 30
+    start_seconds = 60
 
     def prepare(self) -> None:
         """Nothing: `ottla serve` makes its data folder."""
@@ -182,7 +182,7 @@ class OttlaBroker(Broker):
 
 class ApacheBroker(Broker):
     target = "apache"
-    start_seconds = 60
+    start_seconds = 120
     heap = "512m"
 
     @property

@@ -11,7 +11,7 @@ class ToolFailed(AssertionError):
     pass
 
 
-def run_tool(tool: str, *arguments: str, given: str | None = None, seconds: float = 60) -> str:
+def run_tool(tool: str, *arguments: str, given: str | None = None, seconds: float = 120) -> str:
     """What the tool printed, standard error after standard output. Raises ToolFailed."""
     done = subprocess.run(
         distribution.command(tool, *arguments),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually(is_so: Callable[[], object], what: str, seconds: float = 30) -> None:
+def eventually(is_so: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Ask until it is so. Raises AssertionError naming `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not is_so():

@@ -30,7 +30,7 @@ def topic_metadata(wire: Wire, topic: str, *, version: int = 12, create: bool = 
     return found  # type: ignore[no-any-return]
 
 
-def ready_topic(wire: Wire, topic: str, seconds: float = 20) -> Struct:
+def ready_topic(wire: Wire, topic: str, seconds: float = 60) -> Struct:
     """The topic's metadata once every partition answers.
 
     Kafka names a leader in Metadata a moment before that leader takes requests.
@@ -71,7 +71,7 @@ def create_topic(
     return ready_topic(wire, topic)
 
 
-def delete_topic(wire: Wire, topic: str, seconds: float = 20) -> None:
+def delete_topic(wire: Wire, topic: str, seconds: float = 60) -> None:
     """Delete and wait until Metadata no longer knows it."""
     answer = wire.call("DeleteTopics", 6, timeout_ms=20_000, topics=[{"name": topic}])
     assert answer.responses[0].error_code == 0, answer.responses[0]
@@ -221,7 +221,7 @@ def list_offset(
 
 def new_producer(wire: Wire) -> tuple[int, int]:
     """A fresh producer id and its epoch."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         answer = wire.call(
             "InitProducerId", 4, transactional_id=None, transaction_timeout_ms=60_000

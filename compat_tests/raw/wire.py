@@ -25,12 +25,14 @@ class Wire:
     """Sends requests and receives their answers; nothing is checked but lengths."""
 
     def __init__(
-        self, host: str, port: int, *, client_id: str | None = "raw", timeout: float = 10
+        self, host: str, port: int, *, client_id: str | None = "raw", timeout: float = 30
     ) -> None:
         self.client_id = client_id
         self.socket = socket.create_connection((host, port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._next_correlation_id = 1
+        self._received = bytearray()
+        """Of a frame that has not come whole yet."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,18 +70,21 @@ class Wire:
         return correlation_id
 
     def receive_frame(self, timeout: float | None = None) -> bytes:
-        """Raises Closed, or Silent when nothing comes in the time (10 s unless given)."""
+        """Raises Closed, or Silent when nothing comes in the time (30 s unless given)."""
         before = self.socket.gettimeout()
         if timeout is not None:
             self.socket.settimeout(timeout)
         try:
-            (size,) = struct.unpack(">i", self._read(4))
-            return self._read(size)
+            self._read_to(4)
+            end = 4 + struct.unpack_from(">i", self._received)[0]
+            self._read_to(end)
+            frame, self._received = bytes(self._received[4:end]), bytearray()
+            return frame
         finally:
             self.socket.settimeout(before)
 
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
+    def _read_to(self, size: int) -> None:
+        data = self._received
         while len(data) < size:
             try:
                 part = self.socket.recv(size - len(data))
@@ -90,7 +95,6 @@ class Wire:
             if not part:
                 raise Closed(f"after {len(data)} of {size} bytes")
             data += part
-        return bytes(data)
 
     def receive(
         self, api: str, version: int, *, timeout: float | None = None
@@ -112,7 +116,7 @@ class Wire:
         assert received == sent, f"{api}: answer {received} to request {sent}"
         return body
 
-    def is_closed(self, timeout: float = 5) -> bool:
+    def is_closed(self, timeout: float = 30) -> bool:
         """True when the broker closes the connection without another byte."""
         self.socket.settimeout(timeout)
         try:

@@ -97,9 +97,8 @@ def _command(client: str, options: str) -> list[str]:
     if client != "java":
         return [sys.executable, "-m", "compat_tests.transactions.stage_process", client, options]
     return [
-        distribution.java(),
-        *("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
-        f"-Dlog4j2.configurationFile={distribution.LOG4J.as_uri()}",
+        *distribution.jvm("96m"),
+        *("-XX:TieredStopAtLevel=1", "-Xshare:auto"),
         "-Dottla.loglevel=fatal",
         *("-cp", f"{compiled()}:{distribution.libs()}/*"),
         *("Stage", options),

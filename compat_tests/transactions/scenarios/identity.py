@@ -169,7 +169,7 @@ def wrong_ids_and_epochs(script: Script, protocol: Protocol) -> None:
 def a_transaction_times_out(script: Script, protocol: Protocol) -> None:
     """Each way back from it, each time for a transaction that the broker has aborted."""
     for number, back in enumerate(("write", "add", "commit", "abort", "offsets", "init", "known")):
-        one = script.producer(f"p{number}", protocol, timeout_ms=300)
+        one = script.producer(f"p{number}", protocol, timeout_ms=1500)
         script.say(f"-- then {back}")
         one.init()
         one.write("late", partition=0)
