@@ -69,4 +69,4 @@ compat-table: $(DEV) ## run both and write docs/compatibility.md
 	$(BIN)/python -m compat_tests.table
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
