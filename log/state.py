@@ -119,7 +119,7 @@ class State:
     def page(
         self, table: Table, prefix: bytes, after: bytes, limit: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """About `limit` committed rows whose key starts with `prefix` and is behind `after`, in
+        """At most `limit` committed rows whose key starts with `prefix` and is behind `after`, in
         key order; and the key to go on after, None at the end. For scans that give others a turn.
         """
         rows: dict[bytes, bytes | None] = {}
@@ -136,7 +136,11 @@ class State:
                     for key, value in part[table].items()
                     if key.startswith(prefix) and key > after and (last is None or key <= last)
                 )
-        return [(key, value) for key, value in sorted(rows.items()) if value is not None], last
+        ordered = sorted(rows.items())
+        if len(ordered) > limit:
+            del ordered[limit:]
+            last = ordered[-1][0]
+        return [(key, value) for key, value in ordered if value is not None], last
 
     def _stored_rows(
         self, table: Table | None, prefix: bytes, after: bytes = b""

@@ -163,7 +163,7 @@ class Store:
     def page(
         self, table: Table, prefix: bytes = b"", after: bytes = b"", limit: int = 1000
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """A scan in parts: about `limit` committed rows behind key `after`, and the key to go on
+        """A scan in parts: at most `limit` committed rows behind key `after`, and the key to go on
         after, None at the end. Each part is a snapshot of its own. Raises Damaged."""
         return self.state.page(table, prefix, after, limit)
 

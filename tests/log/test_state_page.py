@@ -42,6 +42,7 @@ def test_pages_together_are_the_scan(
         after: bytes | None = b""
         while after is not None:
             rows, after = state.page(Table.OFFSETS, prefix, after, limit)
+            assert len(rows) <= limit
             paged += rows
         assert paged == list(state.scan(Table.OFFSETS, prefix))
     finally:
