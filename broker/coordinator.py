@@ -11,12 +11,13 @@ nothing: a member asks about a generation that it has been told of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
 from ottla.broker.operations import GROUP_OPERATIONS
+from ottla.broker.slices import answer_in_slices
 from ottla.group.machine import Machine, groups_of
 from ottla.group.outcome import GROUPS, OFFSETS, PENDING_OFFSETS, Call, Outcome, Place
 from ottla.group.settings import GroupSettings
@@ -90,14 +91,11 @@ class Coordinator:
         """What any group API's handler gives back. Raises KafkaError while groups are loaded or
         cannot be changed."""
         self._check_ready(request)
-        version = ctx.header.api_version
-        if isinstance(request, _READS) and self._unsettled(groups_of(request, version)):
-            ctx.park()
-            self._store.settled().then(partial(self._read_later, ctx, request))
-            return ctx
+        if isinstance(request, _HARMLESS):
+            return self._read(ctx, request)
         call = Call(
             ctx,
-            version,
+            ctx.header.api_version,
             ctx.header.client_id or "",
             f"/{ctx.client_host}",
             str(uuid4()) if isinstance(request, JoinGroupRequest) else "",
@@ -152,7 +150,7 @@ class Coordinator:
         try:
             return self._machine.handle(request, call, self._now())
         except Exception:
-            if not isinstance(request, _READS):
+            if not isinstance(request, _HARMLESS):
                 self._reset(None)  # a bug: what it left half done must not be built upon
             raise
 
@@ -164,16 +162,68 @@ class Coordinator:
         if self._broker.stopping and isinstance(request, _PARKING):
             raise _FAILED
 
+    # -- questions --------------------------------------------------------------------------------
+
+    def _read(self, ctx: Context, request: Message) -> Message | Context:
+        """Answer what changes nothing, behind what was admitted before it (read your writes)."""
+        named = groups_of(request, ctx.header.api_version)
+        if isinstance(request, _READS) and self._unsettled(named):
+            ctx.park()
+            self._store.settled().then(partial(self._read_later, ctx, request))
+            return ctx
+        return self._read_now(ctx, request)
+
     def _read_later(self, ctx: Context, request: Message, ticket: Ticket) -> None:
         """What was admitted before a read is committed, or never will be."""
         if ticket.error is not None or self._loading:
-            ctx.fail(_FETCH_FAILED if isinstance(request, OffsetFetchRequest) else _FAILED)
+            ctx.fail(_read_failed(request))
             return
-        call = Call(ctx, ctx.header.api_version, group_operations=GROUP_OPERATIONS)
         try:
-            self._release(self._machine.handle(request, call, self._now()))
+            response = self._read_now(ctx, request)
         except Exception as error:
             ctx.fail(error)
+        else:
+            if response is not ctx:
+                ctx.reply(cast(Message, response))
+
+    def _read_now(self, ctx: Context, request: Message) -> Message | Context:
+        """Where the answer is long, others get a turn in between (slices.py)."""
+        call = Call(ctx, ctx.header.api_version, group_operations=GROUP_OPERATIONS)
+        long = self._machine.long_read(request, call)
+        if long is None:
+            return self._judge(request, call).replies[0][1]
+        answer: list[Message] = []
+        steps = self._steps(request, long, answer)
+        return answer_in_slices(ctx, steps, lambda: self._told(ctx, request, answer[0]))
+
+    def _steps(
+        self, request: Message, long: Generator[None, None, Message], answer: list[Message]
+    ) -> Iterator[None]:
+        """The steps of a long answer, as long as its machine is the one that counts."""
+        machine = self._machine
+        while machine is self._machine:
+            try:
+                yield next(long)
+            except StopIteration as end:
+                answer.append(end.value)
+                return
+        raise _read_failed(request)
+
+    def _told(self, ctx: Context, request: Message, response: Message) -> Message | Context:
+        """A long answer is complete. What it tells of members may have been decided since it was
+        asked for, and is not on disk then."""
+        named = groups_of(request, ctx.header.api_version)
+        if not isinstance(request, DescribeGroupsRequest) or not self._unsettled(named):
+            return response
+
+        def settled(ticket: Ticket) -> None:
+            if ticket.error is not None:
+                ctx.fail(_read_failed(request))
+            else:
+                ctx.reply(response)
+
+        self._store.settled().then(settled)
+        return ctx.park()
 
     def _unsettled(self, group_ids: Sequence[str]) -> bool:
         return not all(map(self._rows.settled, group_ids))
@@ -327,6 +377,10 @@ class Coordinator:
     def _stop(self) -> None:
         """The broker stops: nobody else is going to join, so nobody is kept waiting."""
         _reply(self._machine.parked(Error.COORDINATOR_NOT_AVAILABLE))
+
+
+def _read_failed(request: Message) -> KafkaError:
+    return _FETCH_FAILED if isinstance(request, OffsetFetchRequest) else _FAILED
 
 
 def _changes(out: Outcome) -> list[Change]:

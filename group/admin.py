@@ -1,5 +1,6 @@
 """ListGroups, DescribeGroups and DeleteGroups. Source: Kafka's GroupMetadataManager."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from ottla.group.members import ClassicGroup, Member
@@ -32,13 +33,18 @@ class Admin:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
-    def list(self, request: ListGroupsRequest) -> ListGroupsResponse:
-        """Groups in the wanted states and of the wanted types; no filter wants all. Names are
-        compared without regard to case."""
+    def list(
+        self, request: ListGroupsRequest, group_ids: Iterable[str] | None = None
+    ) -> ListGroupsResponse:
+        """Groups in the wanted states and of the wanted types, all or those of `group_ids` that are
+        there; no filter wants all. Names are compared without regard to case."""
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         if types and CLASSIC not in types:
             return ListGroupsResponse()
+        groups = self.registry.groups
+        if group_ids is None:
+            group_ids = groups
         return ListGroupsResponse(
             groups=[
                 ListedGroup(
@@ -47,8 +53,8 @@ class Admin:
                     group_state=group.state.value,
                     group_type=CLASSIC,
                 )
-                for group in self.registry.groups.values()
-                if not states or group.state.value.lower() in states
+                for group in (groups.get(group_id) for group_id in group_ids)
+                if group is not None and (not states or group.state.value.lower() in states)
             ]
         )
 

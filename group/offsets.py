@@ -5,7 +5,7 @@ OffsetMetadataManager and ClassicGroup.validateOffsetCommit; the checks of topic
 are KafkaApis'.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import TypeVar
 
 from ottla.group import pending_offsets
@@ -180,20 +180,16 @@ class Offsets:
     # ---------------------------------------------------------------------------------- OffsetFetch
 
     def fetch(self, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
-        """What is committed. The caller has waited for what was admitted before this request, so
-        `require_stable` only asks for partitions that have an open transaction to be named."""
+        """What is committed of the named partitions; `page` has all of a group's. The caller has
+        waited for what was admitted before this request, so `require_stable` only asks for
+        partitions that have an open transaction to be named."""
         if call.version >= FETCH_GROUPS_FROM:
             groups = [self._fetch_group(group, request, call) for group in request.groups]
             return OffsetFetchResponse(groups=groups)
         number = self._number(request.group_id)
         unstable = self._unstable(request.group_id, request.require_stable)
         answers = []
-        if request.topics is None:
-            for name, _, offsets in self._all(number, unstable):
-                partitions = [_answer(OffsetFetchResponsePartition(), *one) for one in offsets]
-                answers.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
-            return OffsetFetchResponse(topics=answers)
-        for topic in request.topics:
+        for topic in request.topics or ():
             named = self.catalog.by_name(topic.name)
             partition_ids = named[1] if named else ()
             partitions = [
@@ -212,18 +208,11 @@ class Offsets:
     ) -> OffsetFetchResponseGroup:
         number = self._number(wanted.group_id)
         unstable = self._unstable(wanted.group_id, request.require_stable)
-        answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
-        if wanted.topics is None:
-            for name, topic_id, offsets in self._all(number, unstable):
-                partitions = [_answer(OffsetFetchResponsePartitions(), *one) for one in offsets]
-                answer.topics.append(
-                    OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
-                )
-        else:
-            answer.topics = [
-                self._fetch_topic(number, topic, call.version, unstable) for topic in wanted.topics
-            ]
-        return answer
+        topics = [
+            self._fetch_topic(number, topic, call.version, unstable)
+            for topic in wanted.topics or ()
+        ]
+        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
 
     def _fetch_topic(
         self,
@@ -284,19 +273,24 @@ class Offsets:
         value = self.rows.get(OFFSETS, offset_key(number, partition_ids[index]))
         return NOTHING if value is None else decode_offset(value)
 
-    def _all(
-        self, number: int, unstable: Set[int]
-    ) -> Iterator[tuple[str, bytes, list[tuple[int, Offset]]]]:
-        """Every committed offset of a group: topic name, topic id, (index, offset)s."""
-        topics: dict[str, tuple[str, bytes, list[tuple[int, Offset]]]] = {}
-        for key, value in self.rows.scan(OFFSETS, group_key(number)):
+    def page(
+        self, group_id: str, require_stable: bool, after: bytes, limit: int
+    ) -> tuple[list[tuple[str, bytes, int, Offset]], bytes | None]:
+        """About `limit` committed offsets of a group behind `after`: topic name, topic id, index,
+        offset; and what to go on after, None at the end."""
+        number = self._number(group_id)
+        if not number:
+            return [], None
+        unstable = self._unstable(group_id, require_stable)
+        rows, last = self.rows.page(OFFSETS, group_key(number), after, limit)
+        found = []
+        for key, value in rows:
             partition_id = offset_partition(key)
             place = self.catalog.place(partition_id)
             if place is not None:
-                topic = topics.setdefault(place.topic, (place.topic, place.topic_id, []))
                 offset = UNSTABLE if partition_id in unstable else decode_offset(value)
-                topic[2].append((place.index, offset))
-        return iter(topics.values())
+                found.append((place.topic, place.topic_id, place.index, offset))
+        return found, last
 
     # --------------------------------------------------------------------------------- OffsetDelete
 
@@ -339,6 +333,16 @@ class Offsets:
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
             raise KafkaError(Error.NON_EMPTY_GROUP)
         return group
+
+
+def told(index: int, offset: Offset) -> OffsetFetchResponsePartition:
+    """A partition's offset before v8."""
+    return _answer(OffsetFetchResponsePartition(), index, offset)
+
+
+def told_in_group(index: int, offset: Offset) -> OffsetFetchResponsePartitions:
+    """A partition's offset from v8 on."""
+    return _answer(OffsetFetchResponsePartitions(), index, offset)
 
 
 def _answer(answer: P, index: int, offset: Offset) -> P:

@@ -33,6 +33,6 @@ def test_reading_offsets_behind_a_commit_is_answered_also_when_it_fails(
     def damaged(*args: Any) -> Any:
         raise Damaged(Path("state.lmdb"), "is altered")
 
-    monkeypatch.setattr(harness.store, "scan", damaged)
+    monkeypatch.setattr(harness.store, "page", damaged)
     harness.turn()
     assert reader.receive().groups[0].error_code == Error.KAFKA_STORAGE_ERROR
