@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
+from ottla.broker.loggers import shown
 from ottla.broker.operations import GROUP_OPERATIONS
 from ottla.broker.slices import answer_in_slices
 from ottla.group.machine import Machine, groups_of
@@ -258,11 +259,11 @@ class Coordinator:
         for done in out.rebalances:
             _logger.info(
                 "group %s is at generation %d with %d members after %d ms: %s",
-                done.group_id,
+                shown(done.group_id),
                 done.generation_id,
                 done.members,
                 done.took_ms,
-                done.reason,
+                shown(done.reason),
             )
 
     def _fail(self, out: Outcome) -> None:

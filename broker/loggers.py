@@ -6,6 +6,7 @@ Kafka's names on the outside, Python's numbers inside; FATAL is CRITICAL, TRACE 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 LEVELS = {
     "FATAL": logging.CRITICAL,
@@ -16,6 +17,20 @@ LEVELS = {
     "TRACE": 5,
 }
 ROOT = "root"
+SHOWN: Final = 200
+"""At most so many characters of a name that a client has chosen are put into a line."""
+
+_UNPRINTABLE: Final = {
+    code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+}
+
+
+def shown(name: str) -> str:
+    """A name or a reason that a client has chosen, as part of one line: it may be 32 KiB long, and
+    a line break in it would let the client write lines of its own into our log."""
+    if len(name) > SHOWN:
+        name = name[:SHOWN] + "..."
+    return name.translate(_UNPRINTABLE)
 
 
 def loggers() -> dict[str, str]:
