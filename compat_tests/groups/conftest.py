@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from compat_tests.apache import distribution
 from compat_tests.clients.base import Message
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.conftest import MakeTopic, _need_java
-from compat_tests.groups.consumers import Consumer
+from compat_tests.groups.consumers import Consumer, wait_shared
 from compat_tests.harness.brokers import Broker
 
 Start = Callable[..., Consumer]
 Produce = Callable[..., None]
+Tool = Callable[..., str]
 
 
 @pytest.fixture
@@ -66,3 +69,45 @@ def produce(broker: Broker) -> Produce:
             producer.send_all(messages)
 
     return send
+
+
+@pytest.fixture
+def tool(broker: Broker) -> Tool:
+    """kafka-consumer-groups: `tool("--list")`; what it prints."""
+    _need_java()
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            distribution.command(
+                "kafka-consumer-groups", "--bootstrap-server", broker.bootstrap, *arguments
+            ),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    return run
+
+
+def pairs(topic: str, count: int = 4) -> set[tuple[str, int]]:
+    return {(topic, partition) for partition in range(count)}
+
+
+@pytest.fixture
+def live(start: Start, four: str, produce: Produce) -> Consumer:
+    """A member that has read and committed 5 of the 8 records of each partition."""
+    produce(four, dict.fromkeys(range(4), 8))
+    member = start("confluent-kafka", four)
+    wait_shared([member], pairs(four))
+    member.wait(lambda: len(member.records) == 32, "all")
+    member.commit({(four, partition): 5 for partition in range(4)})
+    return member
+
+
+@pytest.fixture
+def empty(live: Consumer) -> Consumer:
+    """The same, gone: the group has offsets and no members."""
+    live.close()
+    return live
