@@ -16,56 +16,25 @@ A marker with a newer epoch is an entry without sequences: the next batch begins
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from ottla.log.options import Change, Table
-from ottla.log.producer_rows import KEY, decode_row, encode_row
+from ottla.log.producer import LAST, WIDTH, Duplicate, Producer, ProducerState
+from ottla.log.producer_rows import KEY, decode_row
 from ottla.log.transactions import (
     NO_COORDINATOR,
     NONE_OPEN,
     End,
     History,
     Marker,
-    Moment,
     Ongoing,
 )
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 
-#: Java's producer keeps up to five batches in flight; a repeat of one of them can be told.
-BATCHES_KEPT: Final = 5
 _SEQUENCES: Final = 0x7FFFFFFF
 _NO_EPOCH: Final = -1
-
-# One batch in `_Producer.batches`: five numbers in a row.
-_WIDTH: Final = 5
-_OFFSET, _FIRST, _LAST, _TIMESTAMP, _EPOCH = range(_WIDTH)
-
-
-class Duplicate(NamedTuple):
-    """A batch that the partition has already: where it lies, and its max timestamp.
-
-    Kafka answers the timestamp as log_append_time, whatever the topic's timestamp type.
-    """
-
-    base_offset: int
-    timestamp: int
-
-
-class ProducerState(NamedTuple):
-    """What DescribeProducers tells of a producer in one partition."""
-
-    producer_id: int
-    producer_epoch: int
-    #: -1 behind a marker with a new epoch.
-    last_sequence: int
-    last_timestamp: int
-    #: -1 before the first marker.
-    coordinator_epoch: int
-    #: -1 without an open transaction.
-    current_txn_start_offset: int
 
 
 class OpenTransaction(NamedTuple):
@@ -77,43 +46,11 @@ class OpenTransaction(NamedTuple):
     since_ms: int
 
 
-class _Producer:
-    """One producer in one partition; about 300 bytes."""
-
-    __slots__ = ("batches", "history", "used_ms")
-
-    def __init__(self, used_ms: int) -> None:
-        #: When it last sent, by the broker's clock, in ms.
-        self.used_ms = used_ms
-        #: Rising by offset; at least one but between making and recording.
-        self.batches = array("q")
-        #: Its transactions; None as long as it had none.
-        self.history: History | None = None
-
-    @property
-    def open(self) -> int:
-        """First offset of its open transaction, admitted, or NONE_OPEN."""
-        return NONE_OPEN if self.history is None else self.history.open
-
-    @property
-    def coordinator_epoch(self) -> int:
-        """Of its last marker, admitted, or NO_COORDINATOR."""
-        return NO_COORDINATOR if self.history is None else self.history.coordinator_epoch
-
-    def known_below(self, end: int) -> int:
-        """Where in `batches` the first entry at or after the offset `end` starts."""
-        batches = self.batches
-        stop = len(batches)
-        while stop and batches[stop - _WIDTH] >= end:
-            stop -= _WIDTH
-        return stop
-
-
 class Producers:
     """All producers of a store; partitions by their internal number."""
 
     def __init__(self) -> None:
-        self._partitions: dict[int, dict[int, _Producer]] = {}
+        self._partitions: dict[int, dict[int, Producer]] = {}
         self._changed: set[tuple[int, int]] = set()
         #: What is open, by partition; none for those that never had a transaction.
         self.ongoing: dict[int, Ongoing] = {}
@@ -138,26 +75,26 @@ class Producers:
         epoch = header.producer_epoch
         if producer is None:
             if epoch < _NO_EPOCH:
-                raise _fenced(header, _NO_EPOCH)
+                raise _fenced(header.producer_id, epoch, _NO_EPOCH)
             return None
         batches = producer.batches
         current = batches[-1]
         first = header.base_sequence
         if epoch == current:
-            if first == (batches[_LAST - _WIDTH] + 1) & _SEQUENCES:
+            if first == (batches[LAST - WIDTH] + 1) & _SEQUENCES:
                 if producer.history is not None:
                     _check_transaction(producer, header)
                 return None
-            repeat = _find(batches, epoch, first, header.last_sequence)
+            repeat = producer.find(epoch, first, header.last_sequence)
             if repeat is not None or current == _NO_EPOCH:
                 return repeat
             raise KafkaError(
                 Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} sent sequence {first} after"
-                f" {batches[_LAST - _WIDTH]}",
+                f" {batches[LAST - WIDTH]}",
             )
         if epoch < current:
-            raise _fenced(header, current)
+            raise _fenced(header.producer_id, epoch, current)
         if first != 0 and current != _NO_EPOCH:
             raise KafkaError(
                 Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -185,7 +122,7 @@ class Producers:
             )
         )
         producer.used_ms = now_ms
-        _trim(batches, committed_end)
+        producer.trim(committed_end)
         self._changed.add((number, header.producer_id))
         if header.attributes & TRANSACTIONAL and producer.open < 0:
             if producer.history is None:
@@ -199,17 +136,17 @@ class Producers:
             ongoing = self.ongoing[number] = Ongoing()
         return ongoing
 
-    def _producer_of(self, number: int, producer_id: int) -> _Producer | None:
+    def _producer_of(self, number: int, producer_id: int) -> Producer | None:
         producers = self._partitions.get(number)
         return None if producers is None else producers.get(producer_id)
 
-    def _producer(self, number: int, producer_id: int, now_ms: int) -> _Producer:
+    def _producer(self, number: int, producer_id: int, now_ms: int) -> Producer:
         producers = self._partitions.get(number)
         if producers is None:
             producers = self._partitions[number] = {}
         producer = producers.get(producer_id)
         if producer is None:
-            producer = producers[producer_id] = _Producer(now_ms)
+            producer = producers[producer_id] = Producer(now_ms)
         return producer
 
     # -------------------------------------------------------------------------------- transactions
@@ -247,6 +184,18 @@ class Producers:
             return KafkaError(Error.TRANSACTION_COORDINATOR_FENCED, text)
         return None
 
+    def is_fenced(self, number: int, producer_id: int, epoch: int) -> bool:
+        """Whether the partition knows a newer epoch of the producer."""
+        producer = self._producer_of(number, producer_id)
+        return producer is not None and epoch < producer.batches[-1]
+
+    def check_epoch(self, number: int, producer_id: int, epoch: int) -> None:
+        """Raises KafkaError INVALID_PRODUCER_EPOCH, as `judge` does: Kafka looks at this before
+        the coordinator is asked about a batch."""
+        if self.is_fenced(number, producer_id, epoch):
+            current = self._partitions[number][producer_id].batches[-1]
+            raise _fenced(producer_id, epoch, current)
+
     def coordinator_epoch(self, number: int, producer_id: int) -> int:
         """Of the producer's last marker in what is admitted of the partition, or
         NO_COORDINATOR."""
@@ -268,7 +217,7 @@ class Producers:
         producer = self._producer(number, producer_id, now_ms)
         if not producer.batches or producer.batches[-1] != epoch:
             producer.batches.extend((offset, NO_SEQUENCE, NO_SEQUENCE, now_ms, epoch))
-            _trim(producer.batches, committed_end)
+            producer.trim(committed_end)
         if producer.history is None:
             producer.history = History()
         producer.history.end(offset, end.coordinator_epoch, committed_end, now_ms)
@@ -284,7 +233,7 @@ class Producers:
         """The same, each as of what lies below `end()` when its turn comes: others may come and go
         in between."""
         for producer_id, producer in list(self._partitions.get(number, {}).items()):
-            state = _described(producer_id, producer, end())
+            state = producer.described(producer_id, end())
             if state is not None:
                 yield state
 
@@ -345,14 +294,14 @@ class Producers:
         One that the rows hold already is skipped, so replaying may start anywhere before them.
         """
         producer = self._producer(number, header.producer_id, now_ms)
-        if _last_known(producer) < header.base_offset:
+        if producer.last_known < header.base_offset:
             self.record(number, header, header.base_offset, header.next_offset, now_ms)
 
     def replay_end(self, number: int, header: BatchHeader, end: End, now_ms: int) -> None:
         """A committed marker; see `replay`."""
         producer = self._producer(number, header.producer_id, now_ms)
         offset = header.base_offset
-        if _last_known(producer) < offset:
+        if producer.last_known < offset:
             epoch, behind = header.producer_epoch, header.next_offset
             self.end_transaction(number, header.producer_id, epoch, end, offset, behind, now_ms)
 
@@ -379,7 +328,7 @@ class Producers:
                 waiting.add((number, producer_id))
             if stop:
                 moment = None if history is None else history.at(end)
-                changes.append(Change(Table.PRODUCERS, key, _row(producer, stop, moment)))
+                changes.append(Change(Table.PRODUCERS, key, producer.row(stop, moment)))
         self._changed = waiting
         return changes
 
@@ -389,7 +338,7 @@ class Producers:
         for producer in list(self._partitions.get(number, {}).values()):
             stop = producer.known_below(end)
             if stop:
-                yield producer.batches[stop - _WIDTH]
+                yield producer.batches[stop - WIDTH]
 
     # -------------------------------------------------------------------------------------- expiry
 
@@ -431,49 +380,12 @@ class Producers:
             self._changed.add((number, producer_id))
 
 
-def _described(producer_id: int, producer: _Producer, end: int) -> ProducerState | None:
-    """None where nothing is known of it below the offset `end`."""
-    stop = producer.known_below(end)
-    if not stop:
-        return None
-    offset, _, last, timestamp, epoch = producer.batches[stop - _WIDTH : stop]
-    moment = None if producer.history is None else producer.history.at(end)
-    if moment is None:
-        return ProducerState(producer_id, epoch, last, timestamp, -1, -1)
-    if moment.first < 0 and moment.offset > offset:
-        timestamp = moment.time_ms  # the marker came last
-    return ProducerState(
-        producer_id, epoch, last, timestamp, moment.coordinator_epoch, moment.first
-    )
+def _fenced(producer_id: int, epoch: int, current: int) -> KafkaError:
+    text = f"producer {producer_id} has epoch {current}, the batch is of {epoch}"
+    return KafkaError(Error.INVALID_PRODUCER_EPOCH, text)
 
 
-def _trim(batches: array[int], committed_end: int) -> None:
-    """Let go of entries with five committed ones behind them: they are no longer among the last
-    five, nor will they be if everything that waits for a commit fails."""
-    while len(batches) > BATCHES_KEPT * _WIDTH and batches[BATCHES_KEPT * _WIDTH] < committed_end:
-        del batches[:_WIDTH]
-
-
-def _find(batches: array[int], epoch: int, first: int, last: int) -> Duplicate | None:
-    """The batch with exactly this range among the last five of this epoch, latest first."""
-    oldest = max(0, len(batches) - BATCHES_KEPT * _WIDTH)
-    for at in range(len(batches) - _WIDTH, oldest - 1, -_WIDTH):
-        if batches[at + _EPOCH] != epoch:
-            return None
-        if batches[at + _FIRST] == first and batches[at + _LAST] == last:
-            return Duplicate(batches[at], batches[at + _TIMESTAMP])
-    return None
-
-
-def _fenced(header: BatchHeader, current: int) -> KafkaError:
-    return KafkaError(
-        Error.INVALID_PRODUCER_EPOCH,
-        f"producer {header.producer_id} has epoch {current}, the batch is of"
-        f" {header.producer_epoch}",
-    )
-
-
-def _check_transaction(producer: _Producer, header: BatchHeader) -> None:
+def _check_transaction(producer: Producer, header: BatchHeader) -> None:
     """A batch that may come next, but outside the transaction that its producer has open."""
     if not header.attributes & TRANSACTIONAL and producer.open >= 0:
         raise KafkaError(
@@ -481,18 +393,3 @@ def _check_transaction(producer: _Producer, header: BatchHeader) -> None:
             f"producer {header.producer_id} has a transaction open since offset {producer.open},"
             " the batch is outside it",
         )
-
-
-def _last_known(producer: _Producer) -> int:
-    """Offset of the last batch or marker that is known of a producer; -1 without any."""
-    last = producer.batches[_OFFSET - _WIDTH] if producer.batches else -1
-    return last if producer.history is None else max(last, producer.history.last)
-
-
-def _row(producer: _Producer, stop: int, moment: Moment | None) -> bytes:
-    """The last five of the entries before `stop` that are of the epoch of the last one."""
-    batches = producer.batches
-    epoch = batches[stop - 1]
-    start = max(0, stop - BATCHES_KEPT * _WIDTH)
-    kept = [at for at in range(start, stop, _WIDTH) if batches[at + _EPOCH] == epoch]
-    return encode_row(epoch, producer.used_ms, moment, (batches[at : at + _EPOCH] for at in kept))

@@ -23,7 +23,8 @@ from ottla.log.options import Change, PartitionSettings, StoreOptions, Table
 from ottla.log.partition import KEY, Partition
 from ottla.log.partitions import Partitions
 from ottla.log.pipeline import Effects, Pipeline
-from ottla.log.producers import OpenTransaction, ProducerState
+from ottla.log.producer import ProducerState
+from ottla.log.producers import OpenTransaction
 from ottla.log.readers import Readers, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder

@@ -183,13 +183,14 @@ class _Production:
         producer_id, epoch, version = header.producer_id, header.producer_epoch, self._version
         if broker.store.open_transaction(partition, producer_id, epoch) is not None:
             return
+        broker.store.producers.check_epoch(partition.number, producer_id, epoch)
         broker.transactions.produce(
             self._transactional_id,
             producer_id,
             epoch,
             partition.number,
             version,
-            self._others() if version >= _ADDS_PARTITIONS else (),
+            self._others(producer_id, epoch) if version >= _ADDS_PARTITIONS else (),
         )
         # Sequences begin anew with each transaction there, so one that does not lacks its start.
         new = not broker.store.producers.knows(partition.number, producer_id)
@@ -199,10 +200,10 @@ class _Production:
                 f"producer {producer_id} begins with sequence {header.base_sequence}",
             )
 
-    def _others(self) -> Collection[int]:
+    def _others(self, producer_id: int, epoch: int) -> Collection[int]:
         """All partitions of the request with a transactional batch, the first time: added one by
         one, each would write all those before it once more. As with Kafka they are added whether
-        their batch is then taken or not."""
+        their batch is then taken or not, but for those that know the producer's epoch is old."""
         asked, self._asked = self._asked, None
         numbers: set[int] = set()
         for data in asked or ():
@@ -213,7 +214,8 @@ class _Production:
                     for one in data.partition_data
                     if 0 <= one.index < len(topic.partitions) and _is_transactional(one.records)
                 )
-        return numbers
+        is_fenced = self._ctx.broker.store.producers.is_fenced
+        return {number for number in numbers if not is_fenced(number, producer_id, epoch)}
 
     def _check(self, topic: Topic) -> None:
         if self._acks != 1:

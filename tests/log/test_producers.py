@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.log.options import Change, Table
 from ottla.log.producer_ids import BLOCK, KEY, ProducerIds
-from ottla.log.producers import BATCHES_KEPT, Duplicate, Producers
+from ottla.log.producer import BATCHES_KEPT, Duplicate
+from ottla.log.producers import Producers
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import BatchHeader

@@ -165,6 +165,26 @@ def wrong_ids_and_epochs(script: Script, protocol: Protocol) -> None:
     script.both()
 
 
+@each(OLD, BETWEEN, NEW)
+def a_newer_epoch_in_the_partition(script: Script, protocol: Protocol) -> None:
+    """What the partition knows of a producer is told before what the coordinator says of it, to
+    those whose writes add their partitions."""
+    a = script.producer("a", protocol)
+    a.init()
+    a.write("x")
+    a.finish("commit")
+    script.mark(a, commit=False, version=1, epoch=a.epoch + 5, coordinator_epoch=100)
+    if protocol.adds:
+        a.add(0)
+    a.produce("late")
+    script.describe("a")
+    stranger = script.producer("s", protocol, producer_id=a.producer_id, epoch=a.epoch)
+    stranger.produce("late too")
+    stranger.produce("elsewhere", partition=1)
+    script.describe("a", "s")
+    script.both()
+
+
 @each(OLDEST, OLD, BETWEEN, NEW)
 def a_transaction_times_out(script: Script, protocol: Protocol) -> None:
     """Each way back from it, each time for a transaction that the broker has aborted."""
@@ -261,6 +281,7 @@ def the_last_epoch_fenced(script: Script) -> None:
     b.settle()
     script.describe("a")
     b.init()
+    a.produce("late")
     a.end("commit")
     b.produce("kept")
     b.finish("commit")
