@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ottla.log.options import Change, Table
-from ottla.log.producer_ids import BLOCK, KEY, ProducerIds
 from ottla.log.producer import BATCHES_KEPT, Duplicate
+from ottla.log.producer_ids import BLOCK, KEY, ProducerIds
 from ottla.log.producers import Producers
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import Error, KafkaError
