@@ -44,7 +44,8 @@ def test_restart_past_the_session_is_a_rebalance(start: Start, four: str, client
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "java"])
 def test_a_second_instance_fences_the_first(start: Start, four: str, client: str) -> None:
     """confluent-kafka and Java tell their application at once, kafka-python when it commits.
-    aiokafka takes the error for a reason to join again, and fences the second one in its turn."""
+    aiokafka takes the error for a reason to join again, and fences the second one in its turn; so
+    does Java when its application polls again, which ours does not."""
     options = {"session_ms": 30_000}
     first = start(client, four, instance_id="one", **options)
     wait_shared([first], pairs(four))

@@ -21,6 +21,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.FencedInstanceIdException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
@@ -39,6 +40,7 @@ public class Member implements ConsumerRebalanceListener {
     final Map<TopicPartition, Long> starts = new HashMap<>();
     final KafkaConsumer<byte[], byte[]> consumer;
     final boolean commitsWhenRevoked;
+    boolean fenced;
     Set<TopicPartition> owned = new HashSet<>();
 
     Member(JsonNode options) {
@@ -117,12 +119,19 @@ public class Member implements ConsumerRebalanceListener {
 
     void poll() {
         try {
+            if (fenced) {
+                Thread.sleep(50);
+                return;
+            }
             for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(50))) {
                 emit(event("record").put("topic", one.topic()).put("partition", one.partition())
                     .put("offset", one.offset()).put("value", new String(one.value(), StandardCharsets.UTF_8)));
             }
         } catch (Exception failure) {
             emit(event("error").put("name", failure.getClass().getSimpleName()));
+            // An application that polls again joins anew and fences the one that has its place,
+            // which polls again and fences it in its turn: who stays in the end is luck.
+            fenced = failure instanceof FencedInstanceIdException;
             try {
                 Thread.sleep(100);
             } catch (InterruptedException stop) {
