@@ -13,6 +13,7 @@ import csv
 import re
 import time
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -47,6 +48,7 @@ ATTEMPTS: Final = 20
 BY_NAME: Final = 9
 """OffsetCommit and OffsetFetch version, the last that names topics by name."""
 _WHERE: Final = re.compile(r"earliest|latest|@?-?\d+")
+_PATTERN: Final = re.compile(r"[*?\[]")
 _BACK: Final = (Error.UNKNOWN_MEMBER_ID, Error.REBALANCE_IN_PROGRESS)
 """How a coordinator refuses a commit because members are in the group."""
 
@@ -83,21 +85,41 @@ def groups(args: argparse.Namespace) -> int:
 
 
 def _list(cluster: Cluster, args: argparse.Namespace) -> int:
-    found: list[ListedGroup] = []
-    for answer in cluster.call_all(ListGroupsRequest(), ListGroupsResponse):
-        raise_for(answer.error_code)
-        found += answer.groups
     rows = [
         (group.group_id, group.group_state, group.group_type, group.protocol_type)
-        for group in sorted(found, key=lambda group: group.group_id)
+        for group in _listed(cluster)
         if not args.state or group.group_state.lower() == args.state.lower()
     ]
     print_rows(args.json, ("group", "state", "type", "protocol"), rows)
     return 0
 
 
+def _listed(cluster: Cluster) -> list[ListedGroup]:
+    found: list[ListedGroup] = []
+    for answer in cluster.call_all(ListGroupsRequest(), ListGroupsResponse):
+        raise_for(answer.error_code)
+        found += answer.groups
+    return sorted(found, key=lambda group: group.group_id)
+
+
+def _named(cluster: Cluster, names: list[str]) -> list[str]:
+    """Names as they are, and what matches a pattern such as orders-*; a group that is really called
+    like a pattern is meant by it alone. Raises ClientError when nothing matches one."""
+    if not any(map(_PATTERN.search, names)):
+        return names
+    there = [group.group_id for group in _listed(cluster)]
+    found: dict[str, None] = {}
+    for name in names:
+        exact = name in there or not _PATTERN.search(name)
+        matching = [name] if exact else [one for one in there if fnmatchcase(one, name)]
+        if not matching:
+            raise ClientError(f"no group matches {name}")
+        found.update(dict.fromkeys(matching))
+    return list(found)
+
+
 def _describe(cluster: Cluster, args: argparse.Namespace) -> int:
-    for name in args.names:
+    for name in _named(cluster, args.names):
         _print_group(cluster, name, args.json)
     return 0
 
@@ -362,7 +384,7 @@ def _commit(cluster: Cluster, name: str, offsets: Offsets) -> Error | None:
 
 def _delete(cluster: Cluster, args: argparse.Namespace) -> int:
     status = 0
-    for name in args.names:
+    for name in _named(cluster, args.names):
         request = DeleteGroupsRequest(groups_names=[name])
         answer = cluster.call_coordinator(name, request, DeleteGroupsResponse)
         error = Error(answer.results[0].error_code)

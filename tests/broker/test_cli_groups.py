@@ -254,6 +254,20 @@ def test_delete(run: Run, address: str) -> None:
     assert run("describe", "unused")[0] == 1
 
 
+def test_names_may_be_patterns(run: Run) -> None:
+    for name in ("fleet-1", "fleet-2", "fleet-*", "other"):
+        run("reset", name, "--to", "1", "--topic", "t:0")
+
+    def described(*names: str) -> list[object]:
+        return [group["group"] for group in run.json("describe", *names)]
+
+    assert described("fleet-?", "fleet-1") == ["fleet-*", "fleet-1", "fleet-2"]
+    assert described("fleet-*") == ["fleet-*"], "there is one of that name"
+    assert run("describe", "nothing*") == (1, "", "ottla: no group matches nothing*\n")
+    assert run("delete", "fleet-[12]")[2] == "deleted fleet-1\ndeleted fleet-2\n"
+    assert described("fleet-*", "oth*") == ["fleet-*", "other"]
+
+
 def test_watch_shows_a_group_when_it_has_changed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("reset", "watched", "--to", "1", "--topic", "t:0")
     rounds = iter(range(4))
