@@ -22,7 +22,7 @@ from ottla.wire.api.metadata import (
     MetadataResponseTopic,
 )
 from ottla.wire.compile import decode, encode
-from ottla.wire.errors import Error, FrameError, KafkaError
+from ottla.wire.errors import EncodeError, Error, FrameError, KafkaError
 from ottla.wire.frame import enclose
 from ottla.wire.header import (
     RequestHeader,
@@ -79,6 +79,8 @@ class Connection:
             answer = self._receive()
         except OSError as error:
             raise ClientError(f"{self._peer}: {error}") from None
+        except EncodeError as error:
+            raise ClientError(f"Kafka's protocol cannot say it: {error}") from None
         _, body = decode_response_header(answer, 0, response_header_version(response, version))
         try:
             return decode(response, version, answer, body)
@@ -228,7 +230,7 @@ class Cluster:
                 return address
             except ClientError as error:
                 problem = error
-        raise problem or ClientError("no address to connect to")
+        raise ClientError(f"{problem}; --bootstrap-server says where one is")
 
 
 def addresses(bootstrap: str) -> list[Address]:
@@ -237,7 +239,7 @@ def addresses(bootstrap: str) -> list[Address]:
     for part in bootstrap.split(","):
         host, _, port = part.strip().rpartition(":")
         if not host or not port.isdigit():
-            raise ClientError(f"{part!r} is not host:port")
+            raise ClientError(f"--bootstrap-server: {part!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     return found
 

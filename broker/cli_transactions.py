@@ -42,6 +42,10 @@ TRANSACTION: Final = 1
 """FindCoordinator's key type."""
 PATIENCE_S: Final = 30.0
 """How long an abort may take at its coordinator."""
+LONGEST_S: Final = 1e12
+LONGEST_ID: Final = 32_767
+_SEE_LIST: Final = "`ottla transactions list` shows those that there are"
+_SEE_HANGING: Final = "`ottla transactions list --hanging` shows what hangs, and where"
 _UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -73,10 +77,15 @@ def transactions(args: argparse.Namespace) -> int:
 
 def _list(cluster: Cluster, args: argparse.Namespace) -> int:
     if args.hanging:
+        if (args.state, args.longer_than, args.pattern) != (None, None, None):
+            raise ClientError(
+                "--hanging looks in partitions, of which --state, --longer-than and --pattern say"
+                " nothing: leave them out"
+            )
         return _list_hanging(cluster, args)
     request = ListTransactionsRequest(
-        state_filters=[args.state] if args.state else [],
-        duration_filter=-1 if args.longer_than is None else int(args.longer_than * 1000),
+        state_filters=[] if args.state is None else [args.state],
+        duration_filter=-1 if args.longer_than is None else _milliseconds(args.longer_than),
         transactional_id_pattern=args.pattern,
     )
     found = sorted(_listed(cluster, request), key=lambda listed: listed.transactional_id)
@@ -85,6 +94,12 @@ def _list(cluster: Cluster, args: argparse.Namespace) -> int:
     ]
     print_rows(args.json, ("transactional_id", "producer_id", "state"), rows)
     return 0
+
+
+def _milliseconds(longer_than: float) -> int:
+    if not 0 <= longer_than <= LONGEST_S:
+        raise ClientError(f"--longer-than {longer_than:g} is not a number of seconds, 0 or more")
+    return int(longer_than * 1000)
 
 
 def _listed(cluster: Cluster, request: ListTransactionsRequest) -> Iterator[ListedTransaction]:
@@ -96,8 +111,8 @@ def _listed(cluster: Cluster, request: ListTransactionsRequest) -> Iterator[List
         raise_for(answer.error_code)
         if answer.unknown_state_filters:
             raise ClientError(
-                f"there is no state {answer.unknown_state_filters[0]!r}: it is Empty, Ongoing,"
-                " PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort"
+                f"--state: there is no state {answer.unknown_state_filters[0]!r}: it is Empty,"
+                " Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort"
             )
         yield from answer.transaction_states
 
@@ -109,6 +124,7 @@ def _describe(cluster: Cluster, args: argparse.Namespace) -> int:
 
 
 def _described(cluster: Cluster, transactional_id: str) -> TransactionState:
+    _check_id(transactional_id)
     (found,) = cluster.call_coordinator(
         transactional_id,
         DescribeTransactionsRequest(transactional_ids=[transactional_id]),
@@ -116,9 +132,19 @@ def _described(cluster: Cluster, transactional_id: str) -> TransactionState:
         key_type=TRANSACTION,
     ).transaction_states
     if found.error_code == Error.TRANSACTIONAL_ID_NOT_FOUND:
-        raise ClientError(f"there is no transactional id {transactional_id!r}")
+        raise ClientError(f"there is no transactional id {transactional_id!r}: {_SEE_LIST}")
     raise_for(found.error_code)
     return found
+
+
+def _check_id(transactional_id: str) -> None:
+    """Raises ClientError for what cannot be one."""
+    try:
+        size = len(transactional_id.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= LONGEST_ID:
+        raise ClientError(f"a transactional id has 1 to {LONGEST_ID} bytes of UTF-8: {_SEE_LIST}")
 
 
 def _print(found: TransactionState, as_json: bool) -> None:
@@ -253,12 +279,18 @@ def _abort_id(cluster: Cluster, transactional_id: str) -> int:
 
 def _abort_hanging(cluster: Cluster, topic: str, index: int, producer_id: int) -> int:
     (described,) = cluster.topics([topic])
-    raise_for(described.error_code, f"there is no topic {topic}")
+    if described.error_code:
+        error = Error(described.error_code)
+        raise KafkaError(error, f"--topic: there is no topic {topic}; {_SEE_HANGING}")
+    count = len(described.partitions)
     if not any(partition.partition_index == index for partition in described.partitions):
-        raise ClientError(f"{topic} has no partition {index}")
+        raise ClientError(f"--partition: {topic} has no partition {index}, but 0 to {count - 1}")
     there = [each for each in _open(cluster, topic, index) if each.producer_id == producer_id]
     if not there:
-        raise ClientError(f"producer {producer_id} has no transaction open in {topic}-{index}")
+        raise ClientError(
+            f"--producer-id: producer {producer_id} has no transaction open in {topic}-{index};"
+            f" {_SEE_HANGING}"
+        )
     if there[0] not in _hanging(cluster, [(topic, index)]):
         raise ClientError(
             f"the transaction of producer {producer_id} does not hang: its coordinator is going to"

@@ -154,23 +154,62 @@ def test_what_its_coordinator_will_end_is_left_to_it(address: str, run: Run) -> 
     [
         (("describe", "nobody"), "there is no transactional id 'nobody'"),
         (("abort", "nobody"), "there is no transactional id 'nobody'"),
-        (("list", "--state", "Busy"), "there is no state 'Busy'"),
+        (("describe", ""), "a transactional id has 1 to 32767 bytes of UTF-8"),
+        (("abort", ""), "a transactional id has 1 to 32767 bytes of UTF-8"),
+        (("describe", "x" * 32_768), "a transactional id has 1 to 32767 bytes of UTF-8"),
+        (("describe", "\udcff"), "a transactional id has 1 to 32767 bytes of UTF-8"),
+        (("list", "--state", "Busy"), "--state: there is no state 'Busy'"),
+        (("list", "--state", ""), "--state: there is no state ''"),
+        (("list", "--longer-than", "-1"), "--longer-than -1 is not a number of seconds, 0 or more"),
+        (("list", "--longer-than", "nan"), "--longer-than nan is not a number of seconds"),
+        (("list", "--longer-than", "1e300"), "--longer-than 1e+300 is not a number of seconds"),
+        (("list", "--hanging", "--state", "Empty"), "leave them out"),
         (("list", "--pattern", "("), "is not a valid regular expression"),
         (("abort",), "give a transactional id"),
         (("abort", "--topic", "t"), "--partition and --producer-id"),
         (("abort", "x", "--topic", "t"), "give a transactional id, or"),
         (
             ("abort", "--topic", "t", "--partition", "9", "--producer-id", "0"),
-            "t has no partition 9",
+            "--partition: t has no partition 9, but 0 to 1",
+        ),
+        (
+            ("abort", "--topic", "t", "--partition", "-1", "--producer-id", "0"),
+            "--partition: t has no partition -1, but 0 to 1",
+        ),
+        (
+            ("abort", "--topic", "t", "--partition", "0", "--producer-id", "-7"),
+            "--producer-id: producer -7 has no transaction open in t-0",
+        ),
+        (
+            ("abort", "--topic", "", "--partition", "0", "--producer-id", "0"),
+            "--topic: there is no topic",
         ),
         (
             ("abort", "--topic", "no", "--partition", "0", "--producer-id", "0"),
-            "there is no topic no",
+            "--topic: there is no topic no; `ottla transactions list --hanging`",
         ),
     ],
 )
 def test_what_cannot_be_done_is_said(run: Run, args: tuple[str, ...], said: str) -> None:
     status, out, errors = run(*args)
     assert (status, out) == (1, "")
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("action", [("list",), ("describe", "x"), ("abort", "x")])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("127.0.0.1:1", "no broker at 127.0.0.1:1: Connection refused; --bootstrap-server says"),
+        ("nowhere", "--bootstrap-server: 'nowhere' is not host:port"),
+    ],
+)
+def test_a_broker_that_is_not_there_is_said(
+    capsys: pytest.CaptureFixture[str], action: tuple[str, ...], given: str, said: str
+) -> None:
+    assert main(["transactions", *action, "--bootstrap-server", given]) == 1
+    out, errors = capsys.readouterr()
+    assert out == ""
     assert said in errors
     assert errors.count("\n") == 1
