@@ -125,10 +125,15 @@ def _describe(cluster: Cluster, args: argparse.Namespace) -> int:
 
 
 def _watch(cluster: Cluster, args: argparse.Namespace) -> int:
-    """Describe a group again and again, until interrupted."""
+    """Describe a group again and again, until interrupted; it may come and go."""
     before: object = None
     while True:
-        group, rows = _looked_at(cluster, args.name)
+        try:
+            group, rows = _looked_at(cluster, args.name)
+        except KafkaError as error:
+            if error.error is not Error.GROUP_ID_NOT_FOUND:
+                raise
+            group, rows = DescribedGroup(group_id=args.name, group_state="Dead"), []
         now = (group.group_state, [member.member_id for member in group.members], rows)
         if now != before:
             before = now

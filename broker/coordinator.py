@@ -437,8 +437,6 @@ class TopicCatalog:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._version = -1
-        self._places: dict[int, Place] = {}
 
     def by_name(self, topic: str) -> tuple[bytes, Sequence[int]] | None:
         found = self._topics.get(topic)
@@ -449,17 +447,7 @@ class TopicCatalog:
         return None if found is None else (found.name, found.partitions)
 
     def place(self, partition_id: int) -> Place | None:
-        self._refresh()
-        return self._places.get(partition_id)
-
-    def _refresh(self) -> None:
-        if self._version != self._topics.version:
-            self._version = self._topics.version
-            self._places = {
-                partition_id: Place(topic.name, topic.topic_id, index)
-                for topic in self._topics
-                for index, partition_id in enumerate(topic.partitions)
-            }
+        return self._topics.place(partition_id)
 
 
 def settings_of(config: ServerConfig) -> GroupSettings:

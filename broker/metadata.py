@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ottla.broker import metadata_rows as rows
 from ottla.broker.config import ServerConfig
 from ottla.broker.topic_config import TopicConfig, effective, partition_settings, rules
+from ottla.group.outcome import Place
 from ottla.log.errors import LogError
 from ottla.log.options import Change, PartitionSettings, Table
 from ottla.log.partition import Partition
@@ -121,6 +122,10 @@ class Topics:
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    def place(self, number: int) -> Place | None:
+        """Where a partition with this number of the log's belongs; None: its topic is gone."""
+        return self._places.get(number)
 
     def partition(self, name: str, index: int) -> Partition:
         """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
@@ -259,6 +264,7 @@ class Topics:
             # broker settings may have been committed between this topic's admission and now
             topic = replace(topic, effective=self._effective(topic.configs))
             self._visible[topic.name] = self._by_id[topic.topic_id] = topic
+            self._place(topic, 0 if before is None else len(before.partitions))
             if (
                 before is None
                 or before.effective != topic.effective
@@ -271,10 +277,18 @@ class Topics:
         for topic in topics:
             del self._visible[topic.name]
             del self._by_id[topic.topic_id]
+            for number in topic.partitions:
+                del self._places[number]
         self._moved()
         gone = [number for topic in topics for number in topic.partitions]
         for fn in self._mourners:
             fn(gone)
+
+    def _place(self, topic: Topic, first: int) -> None:
+        """Note where partitions belong, from index `first` on: the others are known."""
+        for index in range(first, len(topic.partitions)):
+            place = Place(topic.name, topic.topic_id, index)
+            self._places[topic.partitions[index]] = place
 
     def _apply_configs(
         self, settings: Sequence[tuple[ResourceType, str, Mapping[str, str]]]
@@ -330,10 +344,12 @@ class Topics:
         )
         self._visible: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._places: dict[int, Place] = {}
         for name, topic_id, numbers in rows.scan_topics(self._store):
             own = self._own.get((ResourceType.TOPIC, name), {})
             topic = Topic(name, topic_id, numbers, own, self._effective(own))
             self._visible[name] = self._by_id[topic_id] = topic
+            self._place(topic, 0)
             self._store.configure(numbers, topic.effective.settings)
         self._admitted = dict(self._visible)
         self._collisions = {_collision_key(name): name for name in self._visible}

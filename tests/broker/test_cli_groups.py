@@ -284,3 +284,26 @@ def test_watch_shows_a_group_when_it_has_changed(run: Run, monkeypatch: pytest.M
     assert status == 130
     shown = [line for line in out.splitlines() if line.startswith("watched")]
     assert shown == ["watched  Empty  0 members  lag 9", "watched  Empty  0 members  lag 6"]
+
+
+def test_watch_waits_for_a_group_that_is_not_there(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = iter(range(4))
+
+    def between(_: float) -> None:
+        match next(rounds):
+            case 0:
+                assert run("reset", "comes", "--to", "4", "--topic", "t:0")[0] == 0
+            case 1:
+                assert run("delete", "comes")[0] == 0
+            case 2:
+                raise KeyboardInterrupt
+
+    shown: list[str] = []
+    monkeypatch.setattr("ottla.broker.cli_groups.time.sleep", between)
+    monkeypatch.setattr(
+        "ottla.broker.cli_groups._print", lambda group, *_: shown.append(group.group_state)
+    )
+    assert run("watch", "comes")[0] == 130
+    assert shown == ["Dead", "Empty", "Dead"]

@@ -10,6 +10,7 @@ import pytest
 from ottla.broker.config import ServerConfig
 from ottla.broker.metadata import NewTopic, ResourceType, Topics, check_name
 from ottla.broker.metadata_rows import UnknownRow, config_row, scan_configs, topic_row
+from ottla.group.outcome import Place
 from ottla.log.errors import LogError, WriteFailed
 from ottla.log.options import Change, StoreOptions, Table
 from ottla.log.store import Store
@@ -269,6 +270,31 @@ def test_a_failed_commit_takes_back_what_was_admitted(store: Store, topics: Topi
 
 
 # ------------------------------------------------------------------------------------------ rows
+
+
+def test_a_partition_knows_where_it_belongs(tmp_path: Path) -> None:
+    """By the log's number, without a look at all topics."""
+    store = open_store(tmp_path / "data")
+    topics = Topics(store, ServerConfig())
+    topics.create([new("a", 2), new("b")])
+    store.flush()
+    topics.add_partitions("a", 3)
+    assert len([number for number in range(100) if topics.place(number)]) == 3, "as committed"
+    store.flush()
+    gone = topics.get("b")
+    assert gone is not None
+    topics.delete(["b"])
+    topics.set_configs([(TOPIC, "a", {"retention.ms": "1000"}), (BROKER, "", {})])
+    store.flush()
+    for again in (topics, Topics(store, ServerConfig())):
+        topic = again.get("a")
+        assert topic is not None
+        assert [again.place(number) for number in topic.partitions] == [
+            Place("a", topic.topic_id, index) for index in range(3)
+        ]
+        assert again.place(gone.partitions[0]) is None
+        assert len([number for number in range(100) if again.place(number)]) == 3
+    store.close()
 
 
 def test_rows_are_as_the_design_page_says() -> None:
