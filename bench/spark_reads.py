@@ -6,28 +6,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from typing import Any
 
 
 def main() -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
+    from ottla.spark.session import session
 
-    jars = subprocess.run(
-        [sys.executable, "-m", "ottla.spark.jars"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    settings = {
-        "spark.jars": jars,
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.Builder().master("local[2]").appName("bench")
-    spark = builder.config(map=dict(settings)).getOrCreate()
+    spark = session("bench", master="local[2]")
     for line in sys.stdin:
         print(json.dumps(_read(spark, **json.loads(line))), flush=True)
     spark.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ottla.spark.records import key_values
 # A broker that restarts is back by then; an address that is wrong should not cost a minute and a
 # half, which is what a job that is under way waits.
 FIRST_ANSWER_S = 20.0
+NAMED = 10  # topics that an error lists
 
 Options = Mapping[str, tuple[str, ...]]
 # By job, the options that name ...
@@ -105,7 +107,8 @@ def _there(
     for topic in topics:
         if topic not in known:
             own = [name for name in known if not name.startswith("__")]
-            some = ", ".join(own[:10]) + (", ..." if len(own) > 10 else "")
+            close = get_close_matches(topic, own, NAMED, cutoff=0.0)  # the closest first
+            some = ", ".join(close) + (", ..." if len(own) > NAMED else "")
             raise JobError(
                 f"{topic_option} {topic}: no such topic at {bootstrap}; it has: {some or 'none'}"
             )
