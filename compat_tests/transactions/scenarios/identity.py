@@ -88,6 +88,41 @@ def a_second_instance_during_a_transaction(script: Script, protocol: Protocol) -
     script.both()
 
 
+@scenario
+def old_and_new_instances_take_turns(script: Script) -> None:
+    """One transactional id, now with a client that adds its partitions, now with one that does
+    not; each takes over from the other in the middle of a transaction."""
+    for turn, (before, after) in enumerate(((OLD, NEW), (NEW, OLD), (OLD, NEW))):
+        script.say(f"-- {before.name}, then {after.name}")
+        one = script.producer("a", before)
+        one.init()
+        one.write(f"lost{turn}")
+        two = script.producer("a", after)
+        two.init()
+        two.settle()
+        script.describe("a")
+        two.init()
+        one.write("late")
+        one.end("commit")
+        two.write(f"kept{turn}")
+        two.finish("commit")
+        script.describe("a")
+        one.end("commit")
+        one.init(known=True)
+        one.init()
+        one.write(f"again{turn}", partition=1)
+        one.add_offsets()
+        one.commit_offsets({0: turn})
+        script.committed(stable=True)
+        one.finish("commit")
+        two.end("commit")
+        two.finish("abort")
+        script.describe("a")
+    script.committed(stable=True)
+    script.both()
+    script.both(partition=1)
+
+
 @each(OLD, NEW)
 def back_with_id_and_epoch(script: Script, protocol: Protocol) -> None:
     a = script.producer("a", protocol)
