@@ -117,7 +117,7 @@ class Partitions:
                 if value is None:
                     gone.setdefault(number, set()).add(marker)
                 elif number in self._views:  # else it was dropped in the meantime
-                    self._aborted.setdefault(number, Aborted()).add(marker, value)
+                    self._aborted_of(number).add(marker, value)
             if table is not Table.PARTITIONS:
                 continue
             (number,) = KEY.unpack(key)
@@ -164,7 +164,13 @@ class Partitions:
             for key, value in rows:
                 number, marker = ABORTED_KEY.unpack(key)
                 if number in self._aborted or self._state.get(Table.PARTITIONS, KEY.pack(number)):
-                    self._aborted.setdefault(number, Aborted()).add(marker, value)
+                    self._aborted_of(number).add(marker, value)
+
+    def _aborted_of(self, number: int) -> Aborted:
+        mine = self._aborted.get(number)
+        if mine is None:
+            mine = self._aborted[number] = Aborted()
+        return mine
 
     # ------------------------------------------------------------------------------------- epochs
 

@@ -122,20 +122,23 @@ class State:
         """At most `limit` committed rows whose key starts with `prefix` and is behind `after`, in
         key order; and the key to go on after, None at the end. For scans that give others a turn.
         """
-        rows: dict[bytes, bytes | None] = {}
+        stored: dict[bytes, bytes] = {}
         last: bytes | None = None
         for key, value in self._stored_rows(table, prefix, after):
-            if len(rows) == limit:
-                last = next(reversed(rows))
+            if len(stored) == limit:
+                last = next(reversed(stored))
                 break
-            rows[key] = value
-        for part in (self._frozen, self._overlay):
-            if part is not None:
-                rows.update(
-                    (key, value)
-                    for key, value in part[table].items()
-                    if key.startswith(prefix) and key > after and (last is None or key <= last)
-                )
+            stored[key] = value
+        changed = [part[table] for part in (self._frozen, self._overlay) if part and part[table]]
+        if not changed:
+            return list(stored.items()), last  # as at nearly every start
+        rows: dict[bytes, bytes | None] = dict(stored)
+        for part in changed:
+            rows.update(
+                (key, value)
+                for key, value in part.items()
+                if key.startswith(prefix) and key > after and (last is None or key <= last)
+            )
         ordered = sorted(rows.items())
         if len(ordered) > limit:
             del ordered[limit:]

@@ -316,18 +316,21 @@ class Aborted:
     def add(self, marker: int, row: bytes) -> None:
         """A row of Table.ABORTED is true. One that is known already changes nothing: replaying a
         journal may begin early."""
-        if self._markers and marker <= self._markers[-1]:
+        markers = self._markers
+        if markers and marker <= markers[-1]:
             return
         _, producer_id, first, stable = _ABORTED_ROW.unpack(row)
-        self._markers.append(marker)
+        markers.append(marker)
         self._producers.append(producer_id)
         self._firsts.append(first)
         stables = self._stables
         # One that was opened again (its marker lay in a file that is damaged) takes it back.
-        for index in range(len(stables) - 1, -1, -1):
-            if stables[index] <= min(first, stable):
-                break
-            stables[index] = min(first, stable)
+        least = first if first < stable else stable
+        if stables and stables[-1] > least:
+            for index in range(len(stables) - 1, -1, -1):
+                if stables[index] <= least:
+                    break
+                stables[index] = least
         stables.append(stable)
 
     def remove(self, gone: set[int]) -> None:
