@@ -99,7 +99,7 @@ def pairs(topic: str, count: int = 4) -> set[tuple[str, int]]:
 def live(start: Start, four: str, produce: Produce) -> Consumer:
     """A member that has read and committed 5 of the 8 records of each partition."""
     produce(four, dict.fromkeys(range(4), 8))
-    member = start("confluent-kafka", four)
+    member = start("confluent-kafka", four, session_ms=30_000, max_poll_ms=30_000)
     wait_shared([member], pairs(four))
     member.wait(lambda: len(member.records) == 32, "all")
     member.commit({(four, partition): 5 for partition in range(4)})

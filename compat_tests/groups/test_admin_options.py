@@ -107,7 +107,7 @@ class TestKafkasTool:
         described = tool("--describe", "--group", group)
         assert [row[3] for row in columns(described, four)] == ["0"] * 4
         member.thaw()
-        member.wait(lambda: len(member.seen("owns")) > 2, "it has lost all and is back", 60)
+        member.wait(lambda: len(member.seen("assigned")) == 2, "it has lost all and is back", 60)
         wait_shared([member], pairs(four))
 
 

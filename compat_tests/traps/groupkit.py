@@ -10,7 +10,7 @@ from compat_tests.groups.script import subscription
 from compat_tests.harness.waiting import eventually
 from compat_tests.raw.errors import name_of
 from compat_tests.raw.schema import Struct
-from compat_tests.raw.wire import Silent, Wire
+from compat_tests.raw.wire import Wire
 
 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH = 9, 5, 4, 5, 9, 9
 """Versions, where a test is not about others."""
@@ -69,14 +69,6 @@ class Member:
             assert error(self.join()) == "MEMBER_ID_REQUIRED"
         self.send_join()
 
-    def waits(self, api: str = "JoinGroup", version: int = JOIN) -> bool:
-        """Whether nothing comes for a moment."""
-        try:
-            self.wire.receive(api, version, timeout=0.3)
-        except Silent:
-            return True
-        return False
-
     def sync(self, *others: Member, version: int = SYNC, **changes: Any) -> Struct:
         """SyncGroup; a leader gives each of `others` its own member id as assignment."""
         fields = self._who(version, 3) | {
@@ -118,6 +110,11 @@ class Member:
         """Of its group."""
         return described(self.wire, self.group).group_state  # type: ignore[no-any-return]
 
+    def sees(self, state: str) -> None:
+        """The group is in this state, or will be in a moment: requests of others take their time.
+        Not to be asked of a member whose JoinGroup waits: nothing passes that."""
+        eventually(lambda: self.state() == state, f"{self.group} is {state}")
+
 
 def described(wire: Wire, group: str, version: int = 5) -> Struct:
     return wire.call("DescribeGroups", version, groups=[group]).groups[0]  # type: ignore[no-any-return]
@@ -146,7 +143,7 @@ def form(*members: Member) -> None:
     assert error(first.joined()) == "NONE"
     for number, one in enumerate(others):
         one.ask_to_come_in()
-        eventually(lambda: first.state() == "PreparingRebalance", "the newcomer has come")
+        first.sees("PreparingRebalance")  # the newcomer has come
         for before in members[: number + 1]:  # it calls back those who are in
             before.send_join()
         for each in (*members[: number + 1], one):
