@@ -148,6 +148,11 @@ class Pipeline:
         return self._inflight[-1].ticket if self._inflight else settled()
 
     @property
+    def committing(self) -> bool:
+        """A group with something in it is on its way."""
+        return self._inflight_bytes > 0
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes of batches and changes admitted and not yet committed."""
         return self._inflight_bytes + self.group.size

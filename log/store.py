@@ -288,6 +288,16 @@ class Store:
         return self.pipeline.now_ms
 
     @property
+    def gathered_bytes(self) -> int:
+        """Bytes of batches and changes admitted since the last flush."""
+        return self.pipeline.group.size
+
+    @property
+    def committing(self) -> bool:
+        """Something that was flushed is not true yet; the listeners will hear of it."""
+        return self.pipeline.committing
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes of batches and changes admitted and not yet committed."""
         return self.pipeline.pending_bytes

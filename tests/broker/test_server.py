@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import pytest
 from tests.broker.harness import Client, Harness, make_batch
 
-from ottla.broker.server import Peer, Server
+from ottla.broker.server import COMMIT_BYTES, Peer, Server
+from ottla.log.store import Store
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.api.metadata import MetadataRequest
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -130,6 +131,47 @@ def test_requests_sent_in_one_go_are_answered_in_order(run: Run, tmp_path: Path)
                 answer = (await client.answer()).responses[0].partition_responses[0]
                 assert (answer.error_code, answer.base_offset) == (0, offset)
             assert (await client.answer()).responses[0].partitions[0].high_watermark == 300
+
+    run(main())
+
+
+def test_small_requests_wait_for_the_commit_before_theirs_and_share_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way = True
+    monkeypatch.setattr(Store, "committing", property(lambda _: under_way))
+
+    async def main() -> None:
+        nonlocal under_way
+        async with running(tmp_path) as broker:
+            broker.harness.topic("t")
+            before = broker.harness.store.committed
+            clients = [await broker.connect() for _ in range(5)]
+            for client in clients:
+                await client.ask(produce(), 9)
+            peers = broker.server.peers
+            await broker.until(lambda: sum(p.connection.unanswered for p in peers) == 5)
+            assert broker.harness.store.committed == before
+            under_way = False
+            broker.server.schedule()
+            for client in clients:
+                assert (await client.answer()).responses[0].partition_responses[0].error_code == 0
+            assert broker.harness.store.committed == before + 1
+
+    run(main())
+
+
+def test_a_large_request_does_not_wait_for_the_commit_before_its(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "committing", True)
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            broker.harness.topic("t")
+            client = await broker.connect()
+            answer = await client.call(produce(COMMIT_BYTES // 10), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
 
     run(main())
 
