@@ -159,7 +159,8 @@ class Context:
         return self._slot is not None and self._slot.filled
 
     def reply(self, response: Message) -> None:
-        slot = self._parked_slot()
+        slot = self._slot
+        assert slot is not None, "park() comes before the answer"
         if not slot.filled:
             self._route.reply(self, slot, response)
 

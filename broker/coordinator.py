@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 from ottla.broker.loggers import shown
@@ -28,6 +28,7 @@ from ottla.wire.api.describe_groups import DescribeGroupsRequest
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.list_groups import ListGroupsRequest
+from ottla.wire.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.api.offset_fetch import OffsetFetchRequest
 from ottla.wire.api.sync_group import SyncGroupRequest
 from ottla.wire.errors import Error, KafkaError
@@ -114,6 +115,26 @@ class Coordinator:
             self._commit(out)
         return ctx
 
+    def commit_offsets(
+        self, ctx: Context, request: OffsetCommitRequest
+    ) -> OffsetCommitResponse | Context:
+        """The same for an OffsetCommit, which answers nobody else: half as much to go through."""
+        self._check_ready(request)
+        try:
+            response, out = self._machine.commit_offsets(
+                request, ctx.header.api_version, self._now()
+            )
+        except Exception:
+            self._reset(None)  # as in `_judge`
+            raise
+        self._arm()
+        if not out.records and self._rows.settled(request.group_id):
+            return response
+        ctx.park()
+        out.replies.append((ctx, response))
+        self._commit(out)
+        return ctx
+
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """A heartbeat waits for nothing and is answered while the log refuses writes too. Raises
         KafkaError while groups are loaded."""
@@ -156,7 +177,7 @@ class Coordinator:
             raise
 
     def _check_ready(self, request: Message) -> None:
-        if self._loading:
+        if self._after is not None:
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         if self._store.refusing is not None and not isinstance(request, _HARMLESS):
             raise _FAILED
@@ -267,8 +288,9 @@ class Coordinator:
             )
 
     def _fail(self, out: Outcome) -> None:
-        for ticket, _ in out.replies:
-            _context(ticket).fail(_FAILED)
+        replies: Sequence[tuple[Any, Message]] = out.replies
+        for ctx, _ in replies:
+            ctx.fail(_FAILED)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -388,14 +410,10 @@ def _changes(out: Outcome) -> list[Change]:
     return [Change(TABLES[table], key, value) for table, key, value in out.records]
 
 
-def _context(ticket: object) -> Context:
+def _reply(replies: Sequence[tuple[Any, Message]]) -> None:
     """The machine hands back the tickets that it was given: contexts."""
-    return cast("Context", ticket)
-
-
-def _reply(replies: Sequence[tuple[object, Message]]) -> None:
-    for ticket, response in replies:
-        _context(ticket).reply(response)
+    for ctx, response in replies:
+        ctx.reply(response)
 
 
 class CommittedRows:

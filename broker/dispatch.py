@@ -22,7 +22,7 @@ from ottla.broker.connection import Connection, Slot
 from ottla.broker.context import Api, Broker, CloseConnection, Context, Encoded
 from ottla.log.errors import LogError
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.wire.compile import decode, encode
+from ottla.wire.compile import decoders, encode
 from ottla.wire.errors import Error, FrameError, KafkaError
 from ottla.wire.frame import PREFIX
 from ottla.wire.header import RequestHeader, decode_request_header
@@ -67,12 +67,13 @@ def announced(apis: Mapping[int, Api]) -> list[ApiVersion]:
 class Route:
     """One version of one API."""
 
-    __slots__ = ("_flexible_response", "ahead", "api", "flexible", "version")
+    __slots__ = ("_flexible_response", "ahead", "api", "decoders", "flexible", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
         self.version = version
         self.ahead = api.ahead
+        self.decoders = decoders(api.request)
         self.flexible = version >= api.request.flexible
         # A client that does not know yet what we speak has to be able to read the answer.
         self._flexible_response = self.flexible and api.request.api_key != API_VERSIONS
@@ -134,7 +135,7 @@ class Dispatcher:
                 return
             api = route.api
             header, body = decode_request_header(frame, PREFIX, route.flexible)
-            request = decode(api.request, version, frame, body)
+            request = route.decoders[version](frame, body)
             ctx = Context(route, self._broker, connection, header, request)
             try:
                 response = api.handle(ctx, request)

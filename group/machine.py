@@ -31,7 +31,7 @@ from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.leave_group import LeaveGroupRequest
 from ottla.wire.api.list_groups import ListGroupsRequest
-from ottla.wire.api.offset_commit import OffsetCommitRequest
+from ottla.wire.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.api.offset_delete import OffsetDeleteRequest
 from ottla.wire.api.offset_fetch import OffsetFetchRequest
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -66,7 +66,9 @@ class Machine:
                 call, HeartbeatResponse(error_code=classic.heartbeat(r, now))
             ),
             LeaveGroupRequest: classic.leave,
-            OffsetCommitRequest: offsets.commit,
+            OffsetCommitRequest: lambda r, call, now, out: out.reply(
+                call, offsets.commit(r, call.version, now, out)
+            ),
             OffsetFetchRequest: lambda r, call, _, out: out.reply(call, self._fetch(r, call)),
             TxnOffsetCommitRequest: self._transactional.commit,
             OffsetDeleteRequest: lambda r, call, _, out: offsets.delete(r, call, out),
@@ -120,6 +122,14 @@ class Machine:
         """The answer to a heartbeat: it changes no row and answers nobody else, so there is no
         outcome to make. It is what a broker with many members does most."""
         return self._classic.heartbeat(request, now)
+
+    def commit_offsets(
+        self, request: OffsetCommitRequest, version: int, now: int
+    ) -> tuple[OffsetCommitResponse, Outcome]:
+        """The answer to an OffsetCommit, and an outcome with its records: it answers nobody else.
+        It is what a broker with many consumers commits most."""
+        out = Outcome((request.group_id,))
+        return self._offsets.commit(request, version, now, out), out
 
     def end_transaction(
         self, producer_id: int, group_ids: Iterable[str], committed: bool, now: int

@@ -78,12 +78,14 @@ class Offsets:
 
     # --------------------------------------------------------------------------------- OffsetCommit
 
-    def commit(self, request: OffsetCommitRequest, call: Call, now: int, out: Outcome) -> None:
+    def commit(
+        self, request: OffsetCommitRequest, version: int, now: int, out: Outcome
+    ) -> OffsetCommitResponse:
         """Store what can be stored, judge the rest partition by partition."""
-        response = OffsetCommitResponse()
+        topics = []
         accepted: list[tuple[int, OffsetCommitRequestPartition, OffsetCommitResponsePartition]] = []
         for topic in request.topics:
-            partition_ids, error = self._partitions(topic, call.version)
+            partition_ids, error = self._partitions(topic, version)
             answers = []
             for partition in topic.partitions:
                 index = partition.partition_index
@@ -94,20 +96,20 @@ class Offsets:
                         accepted.append((partition_ids[index], partition, answer))
                     else:
                         answer.error_code = Error.UNKNOWN_TOPIC_OR_PARTITION
-            response.topics.append(
+            topics.append(
                 OffsetCommitResponseTopic(
                     name=topic.name, topic_id=topic.topic_id, partitions=answers
                 )
             )
         if accepted:
             try:
-                group = self._committing(request, call.version, now)
+                group = self._committing(request, version, now)
             except KafkaError as refused:
                 for _, _, answer in accepted:
                     answer.error_code = refused.error
             else:
                 self._store(group, request, accepted, now, out)
-        out.reply(call, response)
+        return OffsetCommitResponse(topics=topics)
 
     def _partitions(
         self, topic: OffsetCommitRequestTopic, version: int
@@ -163,7 +165,7 @@ class Offsets:
             if len(metadata) > limit:
                 answer.error_code = Error.OFFSET_METADATA_TOO_LARGE
                 continue
-            row = Offset(
+            row = (
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 now,

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from enum import IntEnum, auto
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ottla.group import pending_offsets
 from ottla.group.members import ClassicGroup, Member
@@ -33,6 +33,11 @@ class Kind(IntEnum):
 Due: TypeAlias = tuple[Kind, str, str]
 """Key of a deadline: what it is about, group id (or number), member id (or nothing). A plain tuple,
 because each heartbeat makes one."""
+
+
+# For the two that each heartbeat and each commit make: looking up an enum's member is not for free.
+_SESSION: Final = Kind.SESSION
+_EXPIRY: Final = Kind.EXPIRY
 
 
 def due_of(kind: Kind, group_id: str, member_id: str = "") -> Due:
@@ -137,7 +142,7 @@ class Registry:
     def look_at_offsets(self, group: ClassicGroup, now: int, deadline: int | None = None) -> None:
         """Look for expired offsets at `deadline` (default: when the check interval has passed),
         unless that is going to happen earlier anyway."""
-        due = due_of(Kind.EXPIRY, group.group_id)
+        due = (_EXPIRY, group.group_id, "")
         if deadline is None:
             deadline = now + self.settings.offsets_retention_check_interval_ms
         planned = self.timers.deadline(due)
@@ -148,7 +153,7 @@ class Registry:
 
     def renew(self, group: ClassicGroup, member: Member, now: int) -> None:
         """The member has been heard of: its session starts again."""
-        due = due_of(Kind.SESSION, group.group_id, member.member_id)
+        due = (_SESSION, group.group_id, member.member_id)
         self.timers.at(due, now + member.session_timeout_ms)
 
     def await_first_answer(self, group: ClassicGroup, member: Member, now: int) -> None:

@@ -104,7 +104,8 @@ def offset_partition(key: bytes) -> int:
     return partition_id
 
 
-def encode_offset(row: Offset) -> bytes:
+def encode_offset(row: tuple[int, int, int, int, str]) -> bytes:
+    """row: an Offset, or a plain tuple like it, which is made in a fifth of the time."""
     offset, leader_epoch, commit_ms, expire_ms, metadata = row
     return _OFFSET_HEAD.pack(offset, leader_epoch, commit_ms, expire_ms) + metadata.encode()
 

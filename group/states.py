@@ -20,6 +20,9 @@ class State(Enum):
     STABLE = "Stable"
     DEAD = "Dead"
 
+    __hash__ = object.__hash__
+    """A member is only equal to itself. Enum's own way takes a call, and each heartbeat asks."""
+
 
 class Act(Enum):
     """What a state does with a request or an event, where it is not just an error."""

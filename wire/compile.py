@@ -6,7 +6,7 @@ over fields, no call per field, one `struct` call for each run of fixed-size fie
 shows what was made; tracebacks show it too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ottla.wire.compile_decode import decoder
@@ -28,6 +28,11 @@ def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:
     """
     message: M = _DECODERS[cls][version](buf, pos)
     return message
+
+
+def decoders(cls: type[M]) -> Mapping[int, Callable[[Buffer, int], M]]:
+    """What `decode` calls, by version, for who keeps it; each is made when first asked for."""
+    return _DECODERS[cls]
 
 
 def encode(message: Message, version: int) -> list[Buffer]:

@@ -18,7 +18,7 @@ from ottla.wire.schema import Message
 
 
 def handle(ctx: Context, request: OffsetCommitRequest) -> Message | Context:
-    return ctx.broker.coordinator.handle(ctx, request)
+    return ctx.broker.coordinator.commit_offsets(ctx, request)
 
 
 def on_error(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
