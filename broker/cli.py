@@ -201,7 +201,9 @@ def _add_groups(commands: Commands) -> None:
     listing.add_argument("--state", help="only groups in this state: Stable, Empty, ...")
 
     describe = _client(add("describe", help="members, offsets and lag of groups"))
-    describe.add_argument("names", nargs="+", metavar="GROUP")
+    describe.add_argument(
+        "names", nargs="+", metavar="GROUP", help="a name, or a pattern: 'orders-*'"
+    )
 
     reset = _client(add("reset", help="move a group to other offsets", description=_RESET))
     reset.add_argument("name", metavar="GROUP")
@@ -220,7 +222,9 @@ def _add_groups(commands: Commands) -> None:
     reset.add_argument("--dry-run", action="store_true", help="show what would be written")
 
     delete = _client(add("delete", help="delete groups without members, with their offsets"))
-    delete.add_argument("names", nargs="+", metavar="GROUP")
+    delete.add_argument(
+        "names", nargs="+", metavar="GROUP", help="a name, or a pattern: 'orders-*'"
+    )
 
     watch = _client(add("watch", help="describe a group whenever it has changed"))
     watch.add_argument("name", metavar="GROUP")
