@@ -1,8 +1,8 @@
 """The sockets. Nothing else in the broker knows that there are any, or what an event loop is.
 
-A turn of the loop is: read whatever clients sent and handle it, then, once, hand everything that
-was admitted to the committing thread, start what had been waiting, and send the answers that are
-ready. What one turn admits becomes one commit.
+A turn of the loop is: read whatever clients sent and handle it, then, once, start what had been
+waiting, send the answers that are ready, and hand everything that was admitted to the committing
+thread. What one turn admits becomes one commit; a little of it waits for more (Server._commit).
 """
 
 from __future__ import annotations
