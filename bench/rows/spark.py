@@ -92,6 +92,9 @@ def micro_batch(run: Run, source: str) -> None:
                 clients.produce_at_rate(
                     broker.bootstrap, "paced", values, rate, run.size(20.0, 3.0)
                 )
+            deadline = time.monotonic() + 60  # a busy machine may be in its first batch still
+            while not seen.kept and query.isActive and time.monotonic() < deadline:
+                time.sleep(0.05)
             seen.counting.clear()
             if not seen.kept:
                 raise RuntimeError(f"no batch within the pass: {query.exception()}")
