@@ -216,10 +216,6 @@ class Transactions:
         `answer_in_slices`."""
         return self._table.each()
 
-    def all(self) -> Collection[Transaction]:
-        """All of them, as they are admitted; use it within `answer`."""
-        return list(self._table.each())
-
     # -- writes of a transaction ------------------------------------------------------------------
 
     def produce(

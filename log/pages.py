@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import lmdb.verify
 
@@ -40,6 +40,7 @@ _META_PAGE: Final = Struct("<IIQQ IH42s IHHQQQQQ QQ")
 #: Flags of the free db: its keys are integers, and the file is no folder. The main db has none.
 _FREE_FLAGS: Final = 0x4008
 _U64: Final = Struct("<Q")
+_new_tuple: Final[Any] = tuple.__new__
 
 
 class BadPages(Exception):
@@ -146,7 +147,7 @@ def walk(file: memoryview, meta: Meta) -> Iterator[Value]:
         base = page * meta.page_size
         for pointer in _pointers(file, base, lower):
             value = _value(file, meta, base, pointer)
-            key = value.key
+            key = value[0]
             if key <= last or key < low:
                 raise BadPages(f"page {page} has its keys in disorder")
             last = key
@@ -248,7 +249,8 @@ def _value(file: memoryview, meta: Meta, base: int, pointer: int) -> Value:
     key = bytes(file[start:position])
     if flags == _BIG:
         position = _overflow(file, meta, _U64.unpack_from(file, position)[0], size)
-    return Value(key, position, size)
+    value: Value = _new_tuple(Value, (key, position, size))  # a start makes one a commit
+    return value
 
 
 def _overflow(file: memoryview, meta: Meta, page: int, size: int) -> int:

@@ -225,13 +225,9 @@ class Producers:
         self._changed.add((number, producer_id))
         return self._ongoing(number).end(producer_id, offset, committed_end)
 
-    def describe(self, number: int, end: int) -> list[ProducerState]:
-        """The producers of partition `number`, as of what lies below the offset `end`."""
-        return list(self.each(number, lambda: end))
-
     def each(self, number: int, end: Callable[[], int]) -> Iterator[ProducerState]:
-        """The same, each as of what lies below `end()` when its turn comes: others may come and go
-        in between."""
+        """The producers of partition `number`, each as of what lies below the offset `end()` when
+        its turn comes: others may come and go in between."""
         for producer_id, producer in list(self._partitions.get(number, {}).items()):
             state = producer.described(producer_id, end())
             if state is not None:

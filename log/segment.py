@@ -259,11 +259,11 @@ class _Loader:
         commit, self._commit = self._commit, None
         if commit is None:
             return
-        if len(self._sizes) > 1 or any(row.slot for row in commit.rows):
+        sizes = self._sizes
+        for _, slot, _, _, _, _, position, length, _ in commit.rows:
             # Those of slot 0 lie within what the commit's own CRC vouches for.
-            for row in commit.rows:
-                if row.position + row.length > self._sizes.get(row.slot, -1):
-                    raise BadCommit(f"commit {commit.number}: slot {row.slot} is cut or missing")
+            if slot and position + length > sizes.get(slot, -1):
+                raise BadCommit(f"commit {commit.number}: slot {slot} is cut or missing")
         loaded = self._loaded
         loaded.index.add(commit.number, commit.rows)
         loaded.last = commit.number

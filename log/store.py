@@ -419,13 +419,9 @@ class Store:
         """Of the producer's last marker in what is admitted of the partition; -1 without one."""
         return self.producers.coordinator_epoch(partition.number, producer_id)
 
-    def producers_of(self, partition: Partition) -> list[ProducerState]:
-        """What DescribeProducers tells, as of what is committed."""
-        return list(self.each_producer_of(partition))
-
-    def each_producer_of(self, partition: Partition) -> Iterator[ProducerState]:
-        """The same, each as of what is committed when its turn comes: for who gives others a turn
-        in between."""
+    def producers_of(self, partition: Partition) -> Iterator[ProducerState]:
+        """What DescribeProducers tells, each as of what is committed when its turn comes: they may
+        be many, and who asks may give others a turn in between."""
         return self.producers.each(partition.number, lambda: partition.high_watermark)
 
     # ----------------------------------------------------------------------------------- reading

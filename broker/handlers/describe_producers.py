@@ -49,7 +49,7 @@ def _describe(ctx: Context, name: str, index: int, into: Rows) -> Iterator[None]
         if ctx.broker.topics.get(name) is None:
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         partition = find(ctx.broker, name, index)
-        for state in ctx.broker.store.each_producer_of(partition):
+        for state in ctx.broker.store.producers_of(partition):
             producers.add(
                 ProducerState(
                     producer_id=state.producer_id,

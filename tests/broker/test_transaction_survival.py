@@ -73,7 +73,7 @@ def test_an_id_at_rest_is_forgotten_after_a_week(
     harness.pass_time(WEEK_MS / 2)
     assert producer.describe().error_code == Error.TRANSACTIONAL_ID_NOT_FOUND
     again = Harness(crash_copy(tmp_path / "data", tmp_path / "copy"), clock=harness.clock)
-    assert list(again.broker.transactions.all()) == []
+    assert list(again.broker.transactions.each()) == []
     again.store.close()
     assert producer.init() is Error.NONE
     assert producer.epoch == 0
@@ -124,7 +124,7 @@ def test_many_rows_are_read_in_pages(
     again.pass_time(0)
     assert producer.init() is Error.NONE
     assert producer.epoch == 1
-    assert len(again.broker.transactions.all()) == 25
+    assert len(list(again.broker.transactions.each())) == 25
     again.store.close()
 
 

@@ -216,7 +216,7 @@ class World:
         self.pass_time(TIMEOUT_MS + 1)
         assert not self.open
         self.pass_time(HOUR_MS + 1)
-        assert not self.harness.broker.transactions.all()
+        assert not list(self.harness.broker.transactions.each())
         self.owner.clear()
 
     # -- what must be -----------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class World:
             assert seen(self.harness, TOPIC, index) == expected
             self._check_offset(index)
         ongoing = {
-            txn.transactional_id for txn in self.harness.broker.transactions.all() if txn.ongoing
+            txn.transactional_id for txn in self.harness.broker.transactions.each() if txn.ongoing
         }
         assert ongoing == set(self.open)
 

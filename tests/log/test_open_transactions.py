@@ -132,17 +132,17 @@ def test_what_is_told_of_producers(store: Store, partition: Partition) -> None:
     put(store, partition, make_batch(2, producer=(1, 0, 0), time=50))
     two = Producer(store, 2)
     two.admit(partition)
-    assert store.producers_of(partition) == [ProducerState(1, 0, 1, 51, -1, -1)]
+    assert list(store.producers_of(partition)) == [ProducerState(1, 0, 1, 51, -1, -1)]
     store.flush()
-    assert store.producers_of(partition)[1] == ProducerState(2, 0, 0, 1000, -1, 2)
+    assert list(store.producers_of(partition))[1] == ProducerState(2, 0, 0, 1000, -1, 2)
     store.write_markers([marker(partition, 2, 0, coordinator_epoch=3)], [], 2000)
     store.flush()
-    assert store.producers_of(partition)[1] == ProducerState(2, 0, 0, 2000, 3, -1)
+    assert list(store.producers_of(partition))[1] == ProducerState(2, 0, 0, 2000, 3, -1)
     two.send(partition)
-    assert store.producers_of(partition)[1] == ProducerState(2, 0, 1, 1000, 3, 4)
+    assert list(store.producers_of(partition))[1] == ProducerState(2, 0, 1, 1000, 3, 4)
     store.write_markers([marker(partition, 2, 1, coordinator_epoch=3, version=2)], [], 3000)
     store.flush()
-    assert store.producers_of(partition)[1] == ProducerState(2, 1, -1, 3000, 3, -1)
+    assert list(store.producers_of(partition))[1] == ProducerState(2, 1, -1, 3000, 3, -1)
 
 
 @given(

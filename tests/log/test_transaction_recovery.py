@@ -50,7 +50,7 @@ def test_a_failed_commit_takes_a_transaction_back(
     producer.admit(partition)
     fail(store, disk)
     assert store.open_transaction(partition, producer.id) is None
-    assert store.producers_of(partition) == []
+    assert list(store.producers_of(partition)) == []
     producer.sequences = {}
     assert producer.send(partition) == 0
     assert store.open_transaction(partition, producer.id) == 0
@@ -63,13 +63,13 @@ def test_a_failed_commit_takes_a_marker_back(
     one, two = Producer(store, 1), Producer(store, 2)
     one.send(partition)
     two.send(partition)
-    before = store.producers_of(partition)
+    before = list(store.producers_of(partition))
     one.end(False, version=version, changes=[Change(Table.TRANSACTIONS, b"k", b"v")])
     one.partitions = {}
     one.admit(partition)
     fail(store, disk)
     assert store.get(Table.TRANSACTIONS, b"k") is None
-    assert store.producers_of(partition) == before
+    assert list(store.producers_of(partition)) == before
     assert store.open_transaction(partition, 1) == 0
     assert store.open_transaction(partition, 2) == 1
     assert partition.last_stable_offset == 0
@@ -137,7 +137,7 @@ def test_the_checkpoint_alone_knows_it_too(store: Store, partition: Partition) -
     producers.settle_ongoing()
     assert (
         sorted(producers.open_transactions()),
-        sorted(producers.describe(partition.number, 1 << 62)),
+        sorted(producers.each(partition.number, lambda: 1 << 62)),
     ) == (before.open, before.producers)
 
 
@@ -148,13 +148,13 @@ def test_an_open_transaction_keeps_its_producer(store: Store, partition: Partiti
     two.abort()
     later = 100 + store.options.producer_id_expiration_ms
     assert not store.producers.expire(later, store.options.producer_id_expiration_ms)
-    assert [state.producer_id for state in store.producers_of(partition)] == [1]
+    assert [state.producer_id for state in list(store.producers_of(partition))] == [1]
     one.end(True, now_ms=later)
     store.flush()
     assert not store.producers.expire(later + 1, store.options.producer_id_expiration_ms)
-    assert [state.producer_id for state in store.producers_of(partition)] == [1]
+    assert [state.producer_id for state in list(store.producers_of(partition))] == [1]
     assert not store.producers.expire(2 * later, store.options.producer_id_expiration_ms)
-    assert store.producers_of(partition) == []
+    assert list(store.producers_of(partition)) == []
 
 
 def test_rows_of_before_there_were_transactions_load() -> None:
@@ -168,7 +168,7 @@ def test_rows_of_before_there_were_transactions_load() -> None:
     producers = Producers()
     producers.load(key, value)
     producers.settle_ongoing()
-    assert producers.describe(3, 1 << 62) == [ProducerState(7, 4, 3, 100, -1, -1)]
+    assert list(producers.each(3, lambda: 1 << 62)) == [ProducerState(7, 4, 3, 100, -1, -1)]
     assert producers.open_transaction(3, 7) == -1
 
 
@@ -182,7 +182,7 @@ def test_rows_of_transactions_are_as_they_were() -> None:
     producers = Producers()
     producers.load(key, value)
     producers.settle_ongoing()
-    assert producers.describe(3, 1 << 62) == [ProducerState(7, 4, 3, 100, 5, 13)]
+    assert list(producers.each(3, lambda: 1 << 62)) == [ProducerState(7, 4, 3, 100, 5, 13)]
     assert producers.open_transaction(3, 7) == 13
     assert [tuple(one) for one in producers.open_transactions()] == [(3, 7, 13, 999)]
     producers._changed.add((3, 7))
