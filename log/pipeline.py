@@ -1,8 +1,8 @@
 """What is admitted and not yet true: gathered into groups, committed, then shown or taken back.
 
 The loop gathers a group, hands it to the committing thread (writer.py) at most once a turn, and
-hears of its outcome in the order of the groups. A failure fails everything behind it, because offsets and
-sequences were given out in order; docs/design/log.md says how the log goes on.
+hears of its outcome in the order of the groups. A failure fails everything behind it, because
+offsets and sequences were given out in order; docs/design/log.md says how the log goes on.
 """
 
 from __future__ import annotations
