@@ -6,6 +6,7 @@ never was.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -202,6 +203,9 @@ class TransactionTable:
             return  # begun anew meanwhile
         try:
             self._load_page(LOAD_SLICE)
+            # Rows live as long as the process: a collector that looks at 100,000 of them again and
+            # again would hold up the loop for a tenth of a second each time.
+            gc.freeze()
         except LogError:
             _logger.exception("the transactions cannot be read; trying again")
             self._broker.timers.after(REFUSED_MS, partial(self._go_on_loading, entries))
