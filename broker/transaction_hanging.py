@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.loggers import shown
 from ottla.broker.slices import run_in_slices
 from ottla.log.producers import OpenTransaction
 
@@ -94,7 +95,7 @@ class Hanging:
             _logger.warning(
                 "transaction %s of producer %d hangs: no coordinator is going to end it; `ottla"
                 " transactions abort` does: %s",
-                owners.get(producer_id, "?"),
+                shown(owners.get(producer_id, "?")),
                 producer_id,
                 self._names(numbers),
             )

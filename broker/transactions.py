@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordinator import TopicCatalog
+from ottla.broker.loggers import shown
 from ottla.broker.slices import answer_in_slices
 from ottla.broker.transaction_hanging import Hanging
 from ottla.broker.transaction_states import (
@@ -390,7 +391,7 @@ class Transactions:
             _logger.warning(
                 "transaction %s of producer %d, epoch %d, was open for more than its %d ms and is"
                 " aborted: %s",
-                txn.transactional_id,
+                shown(txn.transactional_id),
                 txn.producer_id,
                 txn.producer_epoch,
                 txn.timeout_ms,

@@ -46,6 +46,17 @@ def test_a_transaction_ends_by_its_timeout(
     assert seen(harness, topic) == [b"d"]
 
 
+def test_a_transactional_id_writes_no_lines_of_its_own(
+    harness: Harness, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = ready(harness, NEW, "x\nERROR all is lost")
+    assert producer.send(topic, 0, b"a") is Error.NONE
+    harness.pass_time(TIMEOUT_MS + 1)
+    (line,) = [r.getMessage() for r in caplog.records if "60000 ms" in r.getMessage()]
+    assert "all is lost" in line
+    assert "\n" not in line
+
+
 def test_a_deadline_that_cannot_be_kept_is_kept_later(
     harness: Harness, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
