@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.log.logkit import (
     crash_copy,
-    new_partitions,
     open_store,
 )
 from tests.log.transactionkit import Producer, aborted
@@ -22,18 +17,6 @@ from ottla.log.transactions import (
     Aborted,
     aborted_row,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(tmp_path / "log")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def partition(store: Store) -> Partition:
-    return new_partitions(store)[0]
 
 
 def test_aborted_rows_are_as_they_were() -> None:

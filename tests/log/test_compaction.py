@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.log.compactkit import COMPACT, OPTIONS, CompactedLog, rows
-from tests.log.logkit import put, read_batches, scratch
+from tests.log.logkit import put, read_batches
 
 from ottla.log.cleaning import KEY_BYTES, digest
 from ottla.wire.codecs import Codec
@@ -21,20 +18,6 @@ from ottla.wire.records import (
     read_header,
     rewritten,
 )
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = scratch("ottla-compaction-")
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def log(folder: Path) -> Iterator[CompactedLog]:
-    log = CompactedLog(folder / "data")
-    yield log
-    log.store.close()
 
 
 def test_the_latest_value_of_each_key_stays_at_its_offset(log: CompactedLog) -> None:

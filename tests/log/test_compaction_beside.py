@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.log.compactkit import COMPACT, OPTIONS, CompactedLog, rows
-from tests.log.logkit import open_store, read_batches, scratch
+from tests.log.logkit import open_store, read_batches
 
 from ottla.log.timestamps import Found
 from ottla.wire.records import (
@@ -17,20 +15,6 @@ from ottla.wire.records import (
 )
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = scratch("ottla-compaction-")
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def log(folder: Path) -> Iterator[CompactedLog]:
-    log = CompactedLog(folder / "data")
-    yield log
-    log.store.close()
 
 
 def find_timestamp(log: CompactedLog, timestamp: int) -> Found | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -17,14 +15,6 @@ from tests.log.compactkit import COMPACT, CompactedLog, Row, rows
 from tests.log.logkit import crash_copy, open_store, scratch
 
 from ottla.wire.codecs import Codec
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = scratch("ottla-compaction-")
-    yield path
-    shutil.rmtree(path)
-
 
 # ------------------------------------------------------------------------------------------ crashes
 

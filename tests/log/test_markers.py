@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,18 +37,6 @@ KAFKAS = {
     False: "00000000075bcd15000000420000000402041ba8f10030000000000000018bcfe5687b0000018bcfe5687b"
     "000000000000004d0003ffffffff000000012000000008000000000c00000000000900",
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(tmp_path / "log")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def partition(store: Store) -> Partition:
-    return new_partitions(store)[0]
 
 
 def refused(store: Store, *markers: Marker) -> MarkerRefused:

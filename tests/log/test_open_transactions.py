@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.log.logkit import (
     append,
     make_batch,
-    new_partitions,
-    open_store,
     put,
 )
 from tests.log.transactionkit import Producer, aborted, marker
@@ -24,18 +19,6 @@ from ottla.log.transactions import (
     History,
 )
 from ottla.wire.errors import Error, KafkaError
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(tmp_path / "log")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def partition(store: Store) -> Partition:
-    return new_partitions(store)[0]
 
 
 def test_it_is_where_the_oldest_open_transaction_began(store: Store, partition: Partition) -> None:

@@ -35,11 +35,6 @@ def store(tmp_path: Path, disk: Disk) -> Iterator[Store]:
     store.close()
 
 
-@pytest.fixture
-def partition(store: Store) -> Partition:
-    return new_partitions(store)[0]
-
-
 # ----------------------------------------------------------------------------------- failed commits
 
 

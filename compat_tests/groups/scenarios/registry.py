@@ -25,3 +25,13 @@ def two(script: Script, **options: object) -> tuple[Speaker, Speaker]:
     b.sync()
     a.sync(a, b)
     return a, b
+
+
+def settle(a: Speaker, b: Speaker) -> None:
+    """A stable group of members that differ; `a` leads, and syncs first."""
+    a.come_in()
+    a.sync(a)
+    b.come_in()
+    a.join()
+    a.sync(a, b)
+    b.sync()

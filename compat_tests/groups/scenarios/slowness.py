@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compat_tests.groups.scenarios.registry import scenario, two
+from compat_tests.groups.scenarios.registry import scenario, settle, two
 from compat_tests.groups.script import Script
 
 
@@ -10,12 +10,7 @@ from compat_tests.groups.script import Script
 def a_silent_member(script: Script) -> None:
     a = script.member("a")
     b = script.member("b", session_ms=5_000)
-    a.come_in()
-    a.sync(a)
-    b.come_in()
-    a.join()
-    a.sync(a, b)
-    b.sync()
+    settle(a, b)
     script.pause(6)
     a.heartbeat()
     b.heartbeat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compat_tests.groups.scenarios.registry import scenario, two
+from compat_tests.groups.scenarios.registry import scenario, settle, two
 from compat_tests.groups.script import Script, subscription
 
 
@@ -10,12 +10,7 @@ from compat_tests.groups.script import Script, subscription
 def static_member_restarts_in_time(script: Script) -> None:
     a = script.member("a")
     b = script.member("b", instance_id="ib")
-    a.come_in()
-    a.sync(a)
-    b.come_in()
-    a.join()
-    a.sync(a, b)
-    b.sync()
+    settle(a, b)
     again = script.member("b", instance_id="ib")
     again.join()
     again.sync()
@@ -34,12 +29,7 @@ def static_member_restarts_in_time(script: Script) -> None:
 def static_leader_restarts(script: Script) -> None:
     a = script.member("a", instance_id="ia")
     b = script.member("b", instance_id="ib")
-    a.come_in()
-    a.sync(a)
-    b.come_in()
-    a.join()
-    a.sync(a, b)
-    b.sync()
+    settle(a, b)
     for version in (9, 8, 5):
         again = script.member("a", instance_id="ia")
         again.join(version)
@@ -51,12 +41,7 @@ def static_leader_restarts(script: Script) -> None:
 def static_member_restarts_too_late(script: Script) -> None:
     a = script.member("a")
     b = script.member("b", instance_id="ib", session_ms=5_000)
-    a.come_in()
-    a.sync(a)
-    b.come_in()
-    a.join()
-    a.sync(a, b)
-    b.sync()
+    settle(a, b)
     script.pause(6)
     a.heartbeat()
     again = script.member("b", instance_id="ib")
@@ -69,12 +54,7 @@ def static_member_restarts_too_late(script: Script) -> None:
 def static_member_restarts_in_a_rebalance(script: Script) -> None:
     a = script.member("a")
     b = script.member("b", instance_id="ib")
-    a.come_in()
-    a.sync(a)
-    b.come_in()
-    a.join()
-    a.sync(a, b)
-    b.sync()
+    settle(a, b)
     a.join()
     again = script.member("b", instance_id="ib")
     again.join()
@@ -89,12 +69,7 @@ def static_member_restarts_in_a_rebalance(script: Script) -> None:
 def static_member_with_other_topics(script: Script) -> None:
     a = script.member("a", instance_id="ia")
     b = script.member("b", instance_id="ib")
-    a.come_in()
-    a.sync(a)
-    b.come_in()
-    a.join()
-    a.sync(a, b)
-    b.sync()
+    settle(a, b)
     again = script.member("b", instance_id="ib")
     again.protocols = {"range": subscription("another")}
     again.join()
