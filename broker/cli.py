@@ -22,7 +22,7 @@ _SERVE = """\
 Start the broker. Settings have Kafka's names; they come from FILE (a server.properties, or TOML),
 then from --override, then from the other options, the later ones winning. Without any: it listens
 on 127.0.0.1:9092 only, keeps its data in ./ottla-data, and an acknowledged record is on disk.
-docs/configuration.md lists every setting."""
+`ottla docs configuration` lists every setting."""
 
 _PRODUCE = """\
 Send records, one a line, from FILE or standard input. A line is a value; with --key-separator it is
@@ -53,6 +53,10 @@ _REPAIR = """\
 Rebuild what can be read of a data folder that the broker refuses to open (damaged files, or a
 machine that went down under ottla.durability=os), and say what is missing. The broker must not be
 running."""
+
+_DOCS = """\
+Print a page of the documentation that belongs to this version, or list the pages. In a terminal the
+page is formatted; into a pipe or a file it is Markdown."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_transactions(commands)
     _add_inspect(commands)
     _add_repair(commands)
+    _add_docs(commands)
     return parser
 
 
@@ -272,6 +277,14 @@ def _add_repair(commands: Commands) -> None:
     repair = commands.add_parser("repair", help="rescue a data folder", description=_REPAIR)
     repair.add_argument("folder", metavar="DIR", nargs="?", default="./ottla-data")
     repair.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _add_docs(commands: Commands) -> None:
+    docs = commands.add_parser("docs", help="read the documentation", description=_DOCS)
+    docs.add_argument(
+        "page", metavar="PAGE", nargs="?", help="a page's name, such as configuration; default: all"
+    )
+    docs.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def _client(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

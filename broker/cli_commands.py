@@ -20,6 +20,7 @@ _MODULES = {
     "transactions": "cli_transactions",
     "inspect": "cli_folder",
     "repair": "cli_folder",
+    "docs": "cli_docs",
 }
 
 
