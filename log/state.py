@@ -17,6 +17,7 @@ import lmdb
 
 from ottla.log.errors import Damaged, LogError
 from ottla.log.options import Change, Table
+from ottla.log.partition import KEY, NEXT_PARTITION, read_counter
 from ottla.log.segment import open_environment
 from ottla.wire.crc import crc32c
 
@@ -30,6 +31,8 @@ _U64: Final = Struct("<Q")
 
 #: Their keys begin with a partition's number; they go with it.
 _OF_PARTITIONS: Final = (Table.EPOCHS, Table.PRODUCERS, Table.CLEANED, Table.ABORTED)
+#: The log's own tables have numbers up to this one.
+_LAST_OWN: Final = Table.ABORTED
 
 Rows = dict[Table, dict[bytes, bytes | None]]
 
@@ -51,6 +54,8 @@ class State:
         found = self.stored(Table.META, APPLIED)
         #: Number of the last commit whose changes are in the checkpoint.
         self.applied = _U64.unpack(found)[0] if found is not None else 0
+        #: Partitions below this number were made once: one without a row is gone for ever.
+        self._next_partition = read_counter(self.stored(Table.META, NEXT_PARTITION))
 
     def close(self) -> None:
         self._env.close()
@@ -171,11 +176,31 @@ class State:
     # ------------------------------------------------------------------------------------ writing
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Changes that are committed."""
+        """Changes that are committed, in their order.
+
+        A row of a partition that is gone is not written: whatever was admitted behind the drop
+        (a log start, a marker, a compaction), here and in every replay. Its bytes would never be
+        freed otherwise.
+        """
         overlay = self._overlay
         for table, key, value in changes:
+            if table <= _LAST_OWN and value is not None and self._too_late(table, key, value):
+                continue
             overlay[table][key] = value
             self.dirty += 1
+
+    def _too_late(self, table: Table, key: bytes, value: bytes) -> bool:
+        """Whether the row is about a partition that is gone. Producers know by themselves."""
+        if table is Table.META:
+            if key == NEXT_PARTITION:
+                self._next_partition = read_counter(value)
+            return False
+        if table is Table.PRODUCERS:
+            return False
+        number = key[: KEY.size]
+        if table is Table.PARTITIONS and KEY.unpack(number)[0] >= self._next_partition:
+            return False  # it is being made
+        return self.get(Table.PARTITIONS, number) is None
 
     def freeze(self) -> Rows:
         """The overlay as it is, to be written; reads go on through it, changes go to a new one."""

@@ -378,7 +378,10 @@ class Store:
 
     def delete_records(self, partition: Partition, offset: int) -> Ticket:
         """Move the log start to `offset` (-1: the high watermark); never back. Raises KafkaError
-        OFFSET_OUT_OF_RANGE above the high watermark."""
+        OFFSET_OUT_OF_RANGE above the high watermark, UNKNOWN_TOPIC_OR_PARTITION of a dropped
+        partition."""
+        if partition.dropped:
+            raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "the topic is deleted")
         if offset == -1:
             offset = partition.high_watermark
         if not 0 <= offset <= partition.high_watermark:

@@ -18,9 +18,11 @@ from tests.log.logkit import (
     with_options,
 )
 
+from ottla.log.compaction import cleaned_row
 from ottla.log.options import Change, PartitionSettings, Table
 from ottla.log.partition import KEY, partition_row
 from ottla.log.store import Committed, Store
+from ottla.log.transactions import aborted_row
 from ottla.wire.errors import Error, KafkaError
 
 
@@ -86,6 +88,64 @@ def test_drop_takes_rows_of_the_log_along(store: Store) -> None:
     commit(store, store.drop_partitions([a.number]))
     store.tick(20)
     assert [key[: KEY.size] for key, _ in store.scan(Table.PRODUCERS)] == [KEY.pack(b.number)]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["same commit", "later commit"])
+def test_nothing_queued_behind_a_drop_writes_a_row_of_the_partition(
+    tmp_path: Path, together: bool
+) -> None:
+    """DeleteRecords, retention, a compaction, an aborted transaction: each knew the partition."""
+    store = open_store(tmp_path / "log")
+    gone, kept = new_partitions(store, 2)
+    number = gone.number
+    for partition in (gone, kept):
+        put(store, partition, make_batch(3, producer=(4, 0, 0)))
+    drop = store.drop_partitions([number])
+    behind = [
+        partition_row(number, 0, 2, 0),
+        cleaned_row(number, 1, -1),
+        aborted_row(number, 2, 4, 0, 3),
+        Change(Table.EPOCHS, KEY.pack(number) + b"\0\0\0\1", bytes(8)),
+    ]
+    if together:
+        store.change(drop)
+        store.delete_records(gone, 2)
+        commit(store, behind)
+    else:
+        commit(store, drop)
+        store.tick(1)
+        commit(store, behind)
+    paths = [crash_copy(store.folder.path, tmp_path / "killed"), store.folder.path]
+    store.close()  # writes a checkpoint
+    for path in paths:
+        opened = open_store(path)
+        with pytest.raises(KeyError):
+            opened.partition(number)
+        for table in (Table.PARTITIONS, Table.EPOCHS, Table.CLEANED, Table.ABORTED):
+            assert not [key for key, _ in opened.scan(table, KEY.pack(number))], table.name
+        assert opened.partition(kept.number).high_watermark == 3
+        opened.close()
+
+
+def test_log_start_of_a_deleted_partition_is_not_moved(store: Store) -> None:
+    (a,) = new_partitions(store)
+    put(store, a, make_batch(3))
+    commit(store, store.drop_partitions([a.number]))
+    with pytest.raises(KafkaError) as caught:
+        store.delete_records(a, 2)
+    assert caught.value.error is Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_bytes_of_a_deleted_partition_are_freed_though_its_start_was_moved(store: Store) -> None:
+    (a,) = new_partitions(store)
+    put(store, a, make_batch(3, size=30_000))
+    store.roll()
+    store.change(store.drop_partitions([a.number]))
+    store.delete_records(a, 2)
+    store.flush()
+    for now in range(0, 1_000_000, 1000):
+        store.tick(now)
+    assert not store.layout.sealed
 
 
 def test_log_start_only_rises(store: Store) -> None:
