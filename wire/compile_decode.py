@@ -5,6 +5,10 @@ and the run is read by one `unpack_from`. Of a compact length only the first byt
 a longer one is rare and read on by a call. Every length is checked against the bytes left before
 anything is made from it; whatever else goes wrong (the end of the frame inside a run, bad UTF-8)
 raises by itself and is named afterwards, from the line it came from.
+
+Requests are read as Kafka's broker reads them: bytes behind the message are ignored (clients send
+some: librdkafka before 1.4.0 four in ApiVersions v0, up to 2.16 three in Metadata), and bytes of a
+string that are not UTF-8 become U+FFFD. Other messages are refused for either.
 """
 
 from collections.abc import Callable
@@ -77,6 +81,7 @@ class _Decoder:
             primitives.more_uvarint,
             primitives.read_numbers,
             primitives.read_tag,
+            primitives.replaced,
             primitives.skip_tags,
             primitives.string_length,
             primitives.tag_count,
@@ -93,7 +98,7 @@ class _Decoder:
                 source.emit(f"o = new({source.cls_name(cls)})")
                 self.struct(cls, "o")
                 self.flush()
-                if not getattr(cls, "may_trail", False):
+                if not source.request:
                     source.emit("if p != end: raise trailing(end - p)")
             with source.block("except REFUSED as error:"):
                 source.emit("raise refuse(error, TITLE, PATHS, p, end) from None")
@@ -177,13 +182,25 @@ class _Decoder:
                 source.emit(f"if not p <= q <= end: raise bad_length({n}, end - p)")
             start = "p + 1" if compact else "p"
             if field.kind == "string":
-                made = f"buf[{start}:q]"
-                made = f"str({made}, 'utf-8')" if self.views else f"{made}.decode()"
+                self.decoded(f"buf[{start}:q]", target)
             elif field.kind == "bytes":
                 made = f"bytes(buf[{start}:q])" if self.views else f"buf[{start}:q]"
+                source.emit(f"{target} = {made}")
             else:
-                made = f"view[{start}:q]"
-            source.emit(f"{target} = {made}", "p = q")
+                source.emit(f"{target} = view[{start}:q]")
+            source.emit("p = q")
+
+    def decoded(self, part: str, target: str) -> None:
+        """The string in `part`, an expression. A `try` costs nothing where all is UTF-8."""
+        source = self.source
+        made = f"str({part}, 'utf-8')" if self.views else f"{part}.decode()"
+        if not source.request:
+            source.emit(f"{target} = {made}")
+            return
+        source.emit(
+            f"try: {target} = {made}",
+            f"except UnicodeDecodeError: {target} = replaced({part})",
+        )
 
     def numbers(self, field: Field, target: str) -> None:
         """An array of numbers: one unpack, from a table when it is short."""

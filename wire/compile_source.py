@@ -17,6 +17,7 @@ class Source:
         self.cls = cls
         self.version = version
         self.compact = version >= cls.flexible
+        self.request = cls.__name__.endswith("Request")
         self.title = f"{cls.__name__} v{version}"
         self.verb = verb
         self.names: dict[str, Any] = {"new": object.__new__}

@@ -15,7 +15,7 @@ from struct import Struct
 from struct import error as StructError
 
 from ottla.wire.errors import FrameError
-from ottla.wire.primitives import Buffer, skip_tags
+from ottla.wire.primitives import Buffer, replaced, skip_tags
 from ottla.wire.schema import Message
 
 API_VERSIONS = 18
@@ -50,7 +50,7 @@ def decode_request_header(
 ) -> tuple[RequestHeader, int]:
     """Read the header at `pos`, of version 2 if `flexible`; also gives where the message begins.
 
-    Raises FrameError.
+    In a client id, bytes that are not UTF-8 become U+FFFD. Raises FrameError.
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(buf, pos)
@@ -60,7 +60,10 @@ def decode_request_header(
             end = pos + length
             if end > len(buf):
                 raise FrameError(f"client id of {length} bytes, {len(buf) - pos} are left")
-            client_id = str(buf[pos:end], "utf-8")
+            try:
+                client_id = str(buf[pos:end], "utf-8")
+            except UnicodeDecodeError:
+                client_id = replaced(buf[pos:end])
             pos = end
         elif length != -1:
             raise FrameError(f"client id of negative length {length}")
@@ -71,8 +74,6 @@ def decode_request_header(
         raise FrameError(f"request header: {error}") from None
     except (StructError, IndexError):
         raise FrameError(f"request header: the frame of {len(buf)} bytes ends in it") from None
-    except UnicodeDecodeError as error:
-        raise FrameError(f"request header: client id is not UTF-8: {error.reason}") from None
     return RequestHeader(api_key, api_version, correlation_id, client_id), pos
 
 

@@ -89,6 +89,18 @@ def encode_string_length(value: int) -> bytes:
     return encode_uvarint(value)
 
 
+def replaced(data: Buffer) -> str:
+    """A string of a request that is not UTF-8, with U+FFFD for what cannot be read, as Kafka's
+    broker has it (Readable.readString).
+
+    Raises FrameError when it has become too long for a string of an answer.
+    """
+    text = str(data, "utf-8", "replace")
+    if len(text.encode()) > MAX_STRING:
+        raise FrameError(f"string of {len(data)} bytes, not UTF-8, is too long to be repeated")
+    return text
+
+
 def bad_length(length: int, left: int) -> FrameError:
     """The error for a string, bytes or records field that cannot be `length` bytes long."""
     if length == -1:

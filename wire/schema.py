@@ -70,8 +70,6 @@ class Message:
     """First and last version, both included."""
     flexible: ClassVar[int]
     """First flexible version (compact lengths, tagged fields), or NEVER."""
-    may_trail: ClassVar[bool] = False
-    """Bytes after the message are ignored, as Kafka does, because a client sends some."""
 
 
 FIELDS: dict[type, tuple[Field, ...]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from typing import Any
 
 import pytest
 
@@ -212,7 +213,40 @@ def _latest(topic: str) -> dict[str, object]:
     return {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
 
 
-def test_bytes_after_a_metadata_request_are_ignored(connect: Connect, topic: str) -> None:
+#: Fields without which a request of nothing is not answered, or not at once.
+ASKED: dict[str, dict[str, Any]] = {
+    "ApiVersions": {"client_software_name": "raw", "client_software_version": "1"},
+    "Produce": {"acks": -1, "timeout_ms": 1000},
+    "Fetch": {"max_wait_ms": 0},
+    "AddPartitionsToTxn": {"transactions": [{"transactional_id": "none", "topics": []}]},
+}
+APIS = (
+    *("Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch"),
+    *("FindCoordinator", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups"),
+    *("ListGroups", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords"),
+    *("InitProducerId", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),
+    *("WriteTxnMarkers", "TxnOffsetCommit", "DescribeConfigs", "AlterConfigs"),
+    *("DescribeLogDirs", "CreatePartitions", "DeleteGroups", "IncrementalAlterConfigs"),
+    *("ListPartitionReassignments", "OffsetDelete", "DescribeCluster", "DescribeProducers"),
+    *("DescribeTransactions", "ListTransactions", "ListConfigResources", "DescribeTopicPartitions"),
+)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_bytes_behind_a_message_are_ignored_in_every_request(connect: Connect, api: str) -> None:
+    """librdkafka sends four behind ApiVersions v0 (before 1.4.0), others an older layout's rest."""
+    wire = connect()
+    message = schema.request(api)
+    first, last = calls.api_ranges(wire)[message.key]
+    for version in range(3 if api == "Produce" else first, last + 1):
+        wire.send_frame(wire.encode(api, version, 99, **ASKED.get(api, {})) + b"\0\1\2\xff")
+        correlation_id, _ = wire.receive(api, version)
+        assert correlation_id == 99, f"{api} v{version}"
+
+
+def test_a_null_array_of_four_bytes_in_flexible_metadata_means_all_topics(
+    connect: Connect, topic: str
+) -> None:
     """librdkafka asks for all topics with a null array of four bytes where the format has one.
 
     Read as the format says, the request ends three bytes early (list_topics, up to 2.16 at least).
@@ -223,3 +257,59 @@ def test_bytes_after_a_metadata_request_are_ignored(connect: Connect, topic: str
     correlation_id, answer = wire.receive("Metadata", 13)
     assert correlation_id == 9
     assert topic in [t.name for t in answer.topics]
+
+
+@pytest.mark.parametrize("client_id", [b"\xff\xfe", b"caf\xe9", b"a\xc3", b"line\nend\x00"])
+@pytest.mark.parametrize("version", [1, 12])
+def test_a_client_id_that_is_not_utf_8_is_taken(
+    connect: Connect, client_id: bytes, version: int
+) -> None:
+    wire = connect()
+    flexible = version >= 9
+    header = struct.pack(">hhih", 3, version, 4, len(client_id)) + client_id + b"\0" * flexible
+    body = schema.request("Metadata").encode(version, {"topics": []})
+    wire.send_frame(header + body)
+    correlation_id, answer = wire.receive("Metadata", version)
+    assert correlation_id == 4
+    assert answer.brokers
+
+
+def test_a_name_that_is_not_utf_8_has_its_bytes_replaced(wire: Wire, group: str) -> None:
+    def asked(name: bytes) -> bytes:
+        return struct.pack(">ih", 1, len(name)) + name
+
+    wire.send_frame(wire.header(3, 8, 1, flexible=False) + asked(b"a\xffb") + b"\1\0\0")
+    (found,) = wire.receive("Metadata", 8)[1].topics
+    assert (found.name, found.error_code) == ("a\ufffdb", CODES["INVALID_TOPIC_EXCEPTION"])
+    name = group.encode() + b"\xc3("
+    wire.send_frame(wire.header(15, 4, 2, flexible=False) + asked(name) + b"\0")
+    (described,) = wire.receive("DescribeGroups", 4)[1].groups
+    assert described.group_id == group + "\ufffd("
+
+
+def test_a_group_whose_name_is_not_utf_8_keeps_offsets(wire: Wire, group: str, topic: str) -> None:
+    name = group.encode() + b"\xe9"
+    marked = "<group>"
+    commit = schema.request("OffsetCommit").encode(
+        7,
+        {
+            "group_id": marked,
+            "generation_id_or_member_epoch": -1,
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [{"partition_index": 0, "committed_offset": 7}],
+                }
+            ],
+        },
+    )
+    raw = struct.pack(">h", len(name)) + name
+    wire.send_frame(
+        wire.header(OFFSET_COMMIT, 7, 1, flexible=False)
+        + commit.replace(schema.string(marked), raw, 1)
+    )
+    committed = wire.receive("OffsetCommit", 7)[1]
+    assert committed.topics[0].partitions[0].error_code == 0
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    fetched = wire.call("OffsetFetch", 5, group_id=group + "\ufffd", topics=asked)
+    assert fetched.topics[0].partitions[0].committed_offset == 7

@@ -135,7 +135,7 @@ def test_response_headers_round_trip(correlation_id: int, version: int) -> None:
     [
         (b"\xff\xfe\0", "client id of negative length -2"),
         (b"\x7f\xffxx\0", "client id of 32767 bytes, 3 are left"),
-        (b"\0\1\xff\0", "client id is not UTF-8"),
+        (b"\x7f\xff" + b"\xff" * 32767 + b"\0", "32767 bytes, not UTF-8, is too long"),
         (b"\0\0\x02\x01\0\x01\0", "tag 1 after tag 1"),
         (b"\0\0\x09", "9 elements of at least 2 bytes"),
         (b"\0\0\x01\x01\x05", "tagged field 1 of 5 bytes"),
@@ -144,6 +144,13 @@ def test_response_headers_round_trip(correlation_id: int, version: int) -> None:
 def test_broken_request_headers_are_refused(tail: bytes, text: str) -> None:
     with pytest.raises(FrameError, match=f"^request header: .*{text}"):
         decode_request_header(b"\0\x0c\0\4\0\0\0\7" + tail, 0, True)
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_bytes_of_a_client_id_that_are_not_utf_8_are_replaced(flexible: bool) -> None:
+    data = b"\0\x0c\0\4\0\0\0\7" + b"\0\4a\xff\xc3b" + b"\0" * flexible
+    header, end = decode_request_header(data, 0, flexible)
+    assert (header.client_id, end) == ("a\ufffd\ufffdb", len(data))
 
 
 # -- frames ---------------------------------------------------------------------------------------

@@ -76,9 +76,11 @@ def test_a_message_cut_off_at_any_byte_is_refused(cls: type[Message], version: i
 
 
 @every_corner
-def test_bytes_after_the_message_are_refused(cls: type[Message], version: int) -> None:
+def test_bytes_after_a_request_are_ignored_and_after_other_messages_refused(
+    cls: type[Message], version: int
+) -> None:
     data = written(full(cls, version), version)
-    if cls.may_trail:
+    if cls.__name__.endswith("Request"):
         assert decode(cls, version, data + b"\0\0") == decode(cls, version, data)
         return
     with pytest.raises(FrameError, match="2 bytes are left over after the message"):
@@ -162,10 +164,10 @@ def refused(cls: type[Message], version: int, data: bytes) -> str:
         (
             HeartbeatRequest,
             0,
-            b"\x00\x01\xff" + bytes(6),
-            "group_id: not UTF-8: invalid start byte",
+            b"\x7f\xff" + b"\xff" * 32767 + bytes(6),
+            "group_id: string of 32767 bytes, not UTF-8, is too long to be repeated",
         ),
-        (HeartbeatRequest, 0, b"\x00\x03\xed\xa0\x80" + bytes(6), "group_id: not UTF-8"),
+        (MetadataResponse, 2, bytes(4) + b"\0\1\xff" + bytes(8), "cluster_id: not UTF-8"),
         (HeartbeatRequest, 4, b"\x00" + HEARTBEAT[2:], "group_id: null where none may be"),
         (HeartbeatRequest, 4, b"\x20g\x00\x00\x00\x07\x02m\x00\x00", "group_id: length 31 is more"),
         (HeartbeatRequest, 4, b"\x80\x80\x80\x80\x80\x01" + bytes(20), "longer than five bytes"),
@@ -238,6 +240,24 @@ def test_what_is_wrong_is_said(cls: type[Message], version: int, data: bytes, te
     message = refused(cls, version, data)
     assert message.startswith(f"{cls.__name__} v{version}: ")
     assert text in message
+
+
+@pytest.mark.parametrize(
+    ("raw", "read"),
+    [
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xc3(", "\ufffd("),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xff" * 10922, "\ufffd" * 10922),
+    ],
+)
+def test_bytes_of_a_request_that_are_not_utf_8_are_replaced(raw: bytes, read: str) -> None:
+    rest = b"\0\0\0\7" + b"\0\1m"
+    old = len(raw).to_bytes(2, "big") + raw + rest
+    assert decode(HeartbeatRequest, 0, old).group_id == read
+    compact = encode_uvarint(len(raw) + 1) + raw + b"\0\0\0\7" + b"\2m\0\0"
+    assert decode(HeartbeatRequest, 4, compact).group_id == read
 
 
 def test_the_byte_is_said() -> None:

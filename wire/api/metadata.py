@@ -11,13 +11,7 @@ class MetadataRequestTopic:
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataRequest(Message):
-    """These topics; null means all of them (in v0: an empty list does).
-
-    librdkafka writes the null of a flexible version in four bytes, where one is right: read as it
-    should be, the message ends three bytes early (seen with 2.16, v13).
-    """
-
-    may_trail = True
+    """These topics; null means all of them (in v0: an empty list does)."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, null="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
