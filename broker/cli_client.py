@@ -83,7 +83,7 @@ class Connection:
             raise ClientError(f"Kafka's protocol cannot say it: {error}") from None
         _, body = decode_response_header(answer, 0, response_header_version(response, version))
         try:
-            return decode(response, version, answer, body)
+            return decode(response, version, answer, body, len(answer))
         except FrameError as error:
             raise ClientError(
                 f"{self._peer} answers what is not Kafka's protocol: {error}"

@@ -9,6 +9,9 @@ raises by itself and is named afterwards, from the line it came from.
 Requests are read as Kafka's broker reads them: bytes behind the message are ignored (clients send
 some: librdkafka before 1.4.0 four in ApiVersions v0, up to 2.16 three in Metadata), and bytes of a
 string that are not UTF-8 become U+FFFD. Other messages are refused for either.
+
+Every element of every array counts. The function reads FEW_ELEMENTS at most and raises Long at
+more; then the same function made as a generator reads the message in steps.
 """
 
 from collections.abc import Callable
@@ -26,14 +29,14 @@ from ottla.wire.compile_source import (
     smallest,
     struct_format,
 )
-from ottla.wire.errors import FrameError
-from ottla.wire.primitives import Buffer
+from ottla.wire.errors import FrameError, Long
+from ottla.wire.primitives import FEW_ELEMENTS, STEP_ELEMENTS, Buffer
 from ottla.wire.schema import FIELDS, FIXED, Field, Message
 
 Decode = Callable[[Buffer, int], Message]
 Block = AbstractContextManager[None]
 
-REFUSED = (IndexError, StructError, UnicodeDecodeError, FrameError)
+REFUSED = (IndexError, StructError, UnicodeDecodeError, FrameError, Long)
 TABLE = 17
 """Arrays of fewer numbers than this have an `unpack_from` ready, found by their count."""
 
@@ -48,12 +51,21 @@ class Atom(NamedTuple):
 
 
 def decoder(cls: type[Message], version: int) -> Source:
-    """The source of `decode(buf, p)`, which wants a message from p to the end of buf."""
-    return _Decoder(cls, version).source
+    """The source of `decode(buf, p)`, which wants a message from p to the end of buf. It raises
+    Long when there are more than FEW_ELEMENTS."""
+    return _Decoder(cls, version, in_steps=False).source
 
 
-def refuse(error: Exception, title: str, paths: tuple[str, ...], pos: int, end: int) -> FrameError:
+def long_decoder(cls: type[Message], version: int) -> Source:
+    """The source of `decode(buf, p, room)`, a generator: it yields every STEP_ELEMENTS, returns the
+    message, and raises FrameError when there are more elements than `room`."""
+    return _Decoder(cls, version, in_steps=True).source
+
+
+def refuse(error: Exception, title: str, paths: tuple[str, ...], pos: int, end: int) -> Exception:
     """What the outside hears of an error inside a decoder."""
+    if isinstance(error, Long):
+        return error
     trace = error.__traceback__
     field = paths[trace.tb_lineno] if trace is not None else ""
     if isinstance(error, FrameError):
@@ -67,14 +79,15 @@ def refuse(error: Exception, title: str, paths: tuple[str, ...], pos: int, end: 
 
 
 class _Decoder:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool) -> None:
         self.source = source = Source(cls, version, "decode")
+        self.in_steps = in_steps
         self.version = version
         self.compact = source.compact
         self.views = has_records(cls, version)
         self.run: list[Atom] = []
+        source.names["bad_count"] = primitives.bad_count if in_steps else primitives.bad_or_long
         for helper in (
-            primitives.bad_count,
             primitives.bad_length,
             primitives.bad_tag_size,
             primitives.byte_length,
@@ -90,10 +103,13 @@ class _Decoder:
         ):
             source.names[helper.__name__] = helper
         source.names["REFUSED"] = REFUSED
-        with source.block("def decode(buf, p):"):
+        with source.block("def decode(buf, p, room):" if in_steps else "def decode(buf, p):"):
             # Slices of bytes are the fastest to decode; records must stay where they are.
             copy = "view = memoryview(buf)" if self.views else "buf = bytes(buf)"
-            source.emit(copy, "end = len(buf)", f"room = {primitives.MAX_ELEMENTS}")
+            begin = f"left = {STEP_ELEMENTS}" if in_steps else f"room = {FEW_ELEMENTS}"
+            source.emit(copy, "end = len(buf)", begin)
+            if in_steps:
+                source.emit("if end < 0: yield")  # a generator, with or without arrays
             with source.block("try:"):
                 source.emit(f"o = new({source.cls_name(cls)})")
                 self.struct(cls, "o")
@@ -210,8 +226,13 @@ class _Decoder:
         n = self.prefix("i", 4, keep=1)
         unpackers = _unpackers(letter, compact)
         table = source.name("T", unpackers)
-        with source.block(f"if {'0 <' if compact else '0 <='} {n} < {len(unpackers)}:"):
-            source.emit(f"{target} = list({table}[{n}](buf, p))")
+        less = [f"room -= {n} - 1" if compact else f"room -= {n}"]
+        if self.in_steps:
+            less.append(f"left -= {n} >> 4")
+        with source.block(
+            f"if {'0 <' if compact else '0 <='} {n} < {len(unpackers)} and room >= 0:"
+        ):
+            source.emit(*less, f"{target} = list({table}[{n}](buf, p))")
             source.emit(f"p += {size} * {n}" + (f" - {size - 1}" if compact and size > 1 else ""))
         if self.version in field.null:
             with source.block(f"elif {n} == {0 if compact else -1}:"):
@@ -220,7 +241,11 @@ class _Decoder:
             if compact:
                 source.emit(f"if {n} > 127: {n}, p = byte_length(buf, p, {n})")
             at, count = ("p + 1", f"{n} - 1") if compact else ("p", n)
-            source.emit(f"{target}, p = read_numbers(buf, {at}, {count}, {letter!r}, {size})")
+            source.emit(
+                *less,
+                f"{target}, p = "
+                f"read_numbers(buf, {at}, {count}, {letter!r}, {size}, room, bad_count)",
+            )
 
     def array(self, field: Field, target: str) -> None:
         """An array of structs, strings, bytes or uuids: a loop."""
@@ -241,7 +266,7 @@ class _Decoder:
                 f"raise bad_count({n}, {size}, end - p)",
                 f"{items} = {target} = []",
             )
-            if item.struct is not None:
+            if item.struct is not None and not self.in_steps:
                 self.flat(item.struct, n, items, size)
             with source.block(f"for _ in range({n}):"):
                 element = source.fresh("o")
@@ -252,6 +277,10 @@ class _Decoder:
                     self.value(item, element)
                 self.flush()
                 source.emit(f"{items}.append({element})")
+                if self.in_steps:
+                    source.emit("left -= 1")
+                    with source.block("if left <= 0:"):
+                        source.emit("yield", f"left = {STEP_ELEMENTS}")
 
     def flat(self, cls: type, n: str, items: str, size: int) -> None:
         """Read a whole array of structs of fixed size in one go, which takes half the time.
@@ -306,11 +335,16 @@ class _Decoder:
         self.run.append(Atom("B", 1, count, [*source.path, "tagged fields"]))
         self.flush()
         with source.about([*source.path, "tagged fields"]):
-            if not tagged:
-                source.emit(f"if {count}: p = skip_tags(buf, p, {count})")
-                return
             tag, stop = source.fresh("tag"), source.fresh("stop")
             with source.block(f"if {count}:"):
+                source.emit(
+                    f"room -= {count}",
+                    *([f"left -= {count}"] if self.in_steps else []),
+                    f"if room < 0: raise bad_count({count}, 0, 0)",
+                )
+                if not tagged:
+                    source.emit(f"p = skip_tags(buf, p, {count})")
+                    return
                 source.emit(f"{count}, p = tag_count(buf, p, {count})", f"{tag} = -1")
                 with source.block(f"for _ in range({count}):"):
                     source.emit(f"{tag}, p, {stop} = read_tag(buf, p, {tag})")

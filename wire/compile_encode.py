@@ -3,6 +3,9 @@
 As in reading, fixed-size fields wait in a run, which takes in arrays of numbers too and ends with
 the length of a string or the count of an array: one `pack` each. Pieces gather in `parts` and
 are joined at the end, or where records go between them uncopied.
+
+The function raises Long when it comes to more than FEW_ELEMENTS (numbers do not count: they are
+packed at once); the same function made as a generator writes the message in steps.
 """
 
 from collections.abc import Callable
@@ -20,9 +23,9 @@ from ottla.wire.compile_source import (
     literal,
     struct_format,
 )
-from ottla.wire.errors import EncodeError
+from ottla.wire.errors import EncodeError, Long
 from ottla.wire.packed import Packed
-from ottla.wire.primitives import Buffer, encode_uvarint
+from ottla.wire.primitives import FEW_ELEMENTS, STEP_ELEMENTS, Buffer, encode_uvarint
 from ottla.wire.schema import FIELDS, FIXED, Field, Message
 
 Encode = Callable[[Any], list[Buffer]]
@@ -41,8 +44,15 @@ class Atom(NamedTuple):
 
 
 def encoder(cls: type[Message], version: int) -> Source:
-    """The source of `encode(o)`, which gives the buffers of the message."""
-    return _Encoder(cls, version).source
+    """The source of `encode(o)`, which gives the buffers of the message. It raises Long when there
+    are more than FEW_ELEMENTS."""
+    return _Encoder(cls, version, in_steps=False).source
+
+
+def long_encoder(cls: type[Message], version: int) -> Source:
+    """The source of `encode(o)`, a generator: it yields every STEP_ELEMENTS and returns the
+    buffers."""
+    return _Encoder(cls, version, in_steps=True).source
 
 
 def unfit(error: Exception, title: str, paths: tuple[str, ...]) -> EncodeError:
@@ -58,8 +68,9 @@ def absent(value: object, version: int) -> ValueError:
 
 
 class _Encoder:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool) -> None:
         self.source = source = Source(cls, version, "encode")
+        self.in_steps = in_steps
         self.version = version
         self.compact = source.compact
         self.parts = "parts"
@@ -75,9 +86,14 @@ class _Encoder:
             source.names[helper.__name__] = helper
         source.names["ONE_BYTE"] = primitives.ONE_BYTE
         source.names["UNFIT"] = UNFIT
+        source.names["Long"] = Long
         records = has_records(cls, version)
         with source.block("def encode(o):"):
             with source.block("try:"):
+                counter = f"left = {STEP_ELEMENTS}" if in_steps else f"room = {FEW_ELEMENTS}"
+                source.emit(counter)
+                if in_steps:
+                    source.emit("if left < 0: yield")  # a generator, with or without arrays
                 if records:
                     source.emit("out = []")
                 self.struct(cls, "o")
@@ -269,13 +285,19 @@ class _Encoder:
         if item.struct is not None and is_columns(item.struct, self.version):
             source.names["Packed"] = Packed
             with source.block(f"if {a}.__class__ is Packed:"):
-                source.emit(f"{self.parts}.append({a}.rows({self.compact}))", f"{a} = ()")
+                source.emit(f"{self.parts}.append({a}.rows({self.compact}))", f"{a} = (); {n} = 0")
+        if not self.in_steps:
+            source.emit(f"room -= {n}", "if room < 0: raise Long")
         with source.block(f"for {element} in {a}:"):
             if item.struct is not None:
                 self.struct(item.struct, element)
             else:
                 self.value(item, element)
             self.gather()
+            if self.in_steps:
+                source.emit("left -= 1")
+                with source.block("if left <= 0:"):
+                    source.emit("yield", f"left = {STEP_ELEMENTS}")
 
     def nested(self, field: Field, value: str) -> None:
         """A struct that is a field by itself. One that may be null has a byte before it."""

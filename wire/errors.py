@@ -168,6 +168,11 @@ class FrameError(Exception):
     """The bytes are not what the protocol says they must be. Close the connection."""
 
 
+class Long(Exception):
+    """A message has more elements than are read or written in one piece: take its steps
+    (compile.py)."""
+
+
 class EncodeError(ValueError):
     """A message does not fit the version it is to be encoded in (Kafka raises
     UnsupportedVersionException): a field is set that the version lacks and that is not ignorable,

@@ -4,10 +4,11 @@ The compiled decoders (see compile.py) keep their common path inline and come he
 rare: a varint of more than one byte, tagged fields that are really there, a length that is wrong.
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import TypeAlias
 
-from ottla.wire.errors import FrameError
+from ottla.wire.errors import FrameError, Long
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -17,12 +18,23 @@ ZERO_UUID = bytes(16)
 MAX_STRING = 0x7FFF
 """Longest string in bytes. Compact strings could be longer, Kafka refuses them all the same."""
 
-MAX_ELEMENTS = 1 << 18
-"""Most structs, strings and the like that one message may hold, in all its arrays together.
+MAX_ELEMENTS = 1 << 17
+"""Most elements that one message may hold, in all its arrays together: structs, strings, numbers
+and tagged fields. (A short array of numbers at the very end may go over it.)
 
-The smallest struct takes three bytes of a frame and fifty times that in memory, so that frames of
-the size Produce must be allowed would be a way to fill it. No client asks for 262,144 partitions
-in one request."""
+The smallest element takes a byte of a frame, and some five hundred in memory with what is answered
+to it, so that frames of the size Produce must be allowed would be a way to fill it. Ten times the
+10,000 partitions that a large cluster has on one broker have room, each with its topic's name."""
+
+FEW_ELEMENTS = 1 << 11
+"""A message of more elements than this is read and written in steps: it takes milliseconds."""
+
+STEP_ELEMENTS = 64
+"""Elements that are read or written in one step of a long message, give or take one array of
+numbers."""
+
+MAX_TAGS = 127
+"""Most tagged fields in one struct. Kafka's messages have five at most."""
 
 ONE_BYTE = tuple(bytes((n,)) for n in range(128))
 """Every varint of one byte, ready made."""
@@ -120,7 +132,14 @@ def bad_count(count: int, size: int, left: int) -> FrameError:
         return FrameError(
             f"{count} elements of at least {size} bytes are more than the {left} bytes left"
         )
-    return FrameError(f"{count} more elements are over the {MAX_ELEMENTS} a message may hold")
+    return FrameError(f"{count} more elements are over the number that a message may hold")
+
+
+def bad_or_long(count: int, size: int, left: int) -> Exception:
+    """`bad_count` of a decoder that reads no more than FEW_ELEMENTS."""
+    if count < 0 or count * size > left:
+        return bad_count(count, size, left)
+    return Long()
 
 
 def trailing(count: int) -> FrameError:
@@ -129,23 +148,30 @@ def trailing(count: int) -> FrameError:
 
 
 def read_numbers(
-    buf: Buffer, pos: int, count: int, letter: str, size: int
+    buf: Buffer,
+    pos: int,
+    count: int,
+    letter: str,
+    size: int,
+    room: int,
+    bad: Callable[[int, int, int], Exception],
 ) -> tuple[list[int], int]:
     """Read an array of `count` numbers of `size` bytes each, whose struct letter is given.
 
-    The way of arrays too long for the tables of compile_decode.py, and of wrong counts.
+    The way of arrays too long for the tables of compile_decode.py, of wrong counts, and of more
+    elements than there is `room` for; both raise what `bad` gives.
     """
     left = len(buf) - pos
-    if not 0 <= count * size <= left:
-        raise bad_count(count, size, left)
+    if not 0 <= count * size <= left or room < 0:
+        raise bad(count, size, left)
     return list(Struct(f">{count}{letter}").unpack_from(buf, pos)), pos + count * size
 
 
 def tag_count(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
     """Number of tagged fields in a section whose first byte has been read and is not zero."""
     count = first
-    if first > 127:
-        count, pos = more_uvarint(buf, pos, first)
+    if first > MAX_TAGS:
+        raise FrameError(f"more than {MAX_TAGS} tagged fields in one struct")
     left = len(buf) - pos
     if count * 2 > left:
         raise bad_count(count, 2, left)

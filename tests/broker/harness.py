@@ -199,7 +199,7 @@ class Client:
         number, response, version = self._asked.pop(0)
         answered, pos = decode_response_header(data, 0, response_header_version(response, version))
         assert answered == number
-        return decode(response, version, data, pos)
+        return decode(response, version, data, pos, len(data))
 
     def call(self, request: Message, version: int) -> Any:
         """Ask and have the answer at once."""

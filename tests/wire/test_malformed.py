@@ -18,6 +18,7 @@ from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest
 from ottla.wire.api.metadata import MetadataRequest, MetadataResponse
 from ottla.wire.api.offset_delete import OffsetDeleteRequest
+from ottla.wire.api.offset_fetch import OffsetFetchRequest
 from ottla.wire.api.produce import ProduceRequest
 from ottla.wire.compile import decode
 from ottla.wire.errors import FrameError
@@ -289,7 +290,7 @@ def test_more_elements_than_a_message_may_hold_cost_no_memory(traced: None) -> N
     data = empty_topics(MAX_ELEMENTS + 1)
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
-    assert "are over the 262144 a message may hold" in refused(ProduceRequest, 9, data)
+    assert "131073 more elements are over the number" in refused(ProduceRequest, 9, data)
     assert tracemalloc.get_traced_memory()[1] - before < 16 * 1024
 
 
@@ -297,7 +298,29 @@ def test_elements_are_counted_over_all_arrays_of_a_message() -> None:
     # Two topics, each with more than half of the partitions allowed.
     partitions = encode_uvarint(MAX_ELEMENTS // 2 + 2) + b"\0\0\0\0\1\0" * (MAX_ELEMENTS // 2 + 1)
     data = b"\0" + bytes(6) + b"\3" + (b"\1" + partitions + b"\0") * 2 + b"\0"
-    assert "topic_data.partition_data: 131073 more elements" in refused(ProduceRequest, 9, data)
+    assert "topic_data.partition_data: 65537 more elements" in refused(ProduceRequest, 9, data)
+
+
+@pytest.mark.parametrize("each", [1, 16, 17, 5000])
+def test_numbers_are_elements_too(each: int) -> None:
+    topics = MAX_ELEMENTS // (each + 1)
+    topic = b"\2t" + encode_uvarint(each + 1) + bytes(4) * each + b"\0"
+
+    def request(count: int) -> bytes:
+        return b"\2g" + encode_uvarint(count + 1) + topic * count + b"\0\0"
+
+    assert len(decode(OffsetFetchRequest, 7, request(topics)).topics or ()) == topics
+    message = refused(OffsetFetchRequest, 7, request(topics + 2))
+    assert "more elements are over the number that a message may hold" in message
+
+
+def test_tagged_fields_that_are_not_known_are_elements_too() -> None:
+    tags = b"\x7f" + b"".join(bytes((tag, 0)) for tag in range(127))
+    data = HEARTBEAT[:-1] + b"\x80\x01" + tags
+    assert "more than 127 tagged fields" in refused(HeartbeatRequest, 4, data)
+    count = MAX_ELEMENTS // 64
+    data = b"\0" + bytes(6) + encode_uvarint(count + 1) + (b"\1\1" + tags) * count + b"\0"
+    assert "tagged fields: 127 more elements" in refused(ProduceRequest, 9, data)
 
 
 def test_an_error_of_ours_is_not_called_a_broken_frame() -> None:

@@ -1,5 +1,8 @@
 """Every version of every message: what is written is what is read."""
 
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,15 +30,24 @@ from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
 from ottla.wire.api.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.api.sync_group import SyncGroupResponse
-from ottla.wire.compile import decode, encode, source
-from ottla.wire.errors import EncodeError
-from ottla.wire.primitives import Buffer
+from ottla.wire.compile import (
+    decode,
+    decode_steps,
+    decoders,
+    encode,
+    encode_few,
+    encode_steps,
+    source,
+)
+from ottla.wire.errors import EncodeError, Long
+from ottla.wire.primitives import FEW_ELEMENTS, STEP_ELEMENTS, Buffer
 from ottla.wire.schema import FIELDS, NEVER, Message, message, parse_versions, string, struct
 
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
@@ -63,6 +75,44 @@ def test_defaults_round_trip(cls: type[Message], version: int) -> None:
 def test_a_message_with_every_field_set_round_trips(cls: type[Message], version: int) -> None:
     message = full(cls, version)
     assert decode(cls, version, written(message, version)) == message
+
+
+@every_version
+def test_a_message_read_and_written_in_steps_is_the_same(cls: type[Message], version: int) -> None:
+    message = full(cls, version)
+    data = written(message, version)
+    assert taken(decode_steps(cls, version, data))[0] == message
+    assert b"".join(taken(encode_steps(message, version))[0]) == data
+
+
+@pytest.mark.parametrize("count", [FEW_ELEMENTS, FEW_ELEMENTS + 1, 20_000])
+def test_a_message_of_many_elements_takes_steps(count: int) -> None:
+    topics = [MetadataRequestTopic(name=f"topic-{number}") for number in range(count)]
+    message = MetadataRequest(topics=topics)
+    data = written(message, 12)
+    assert decode(MetadataRequest, 12, data) == message
+    read, yields = taken(decode_steps(MetadataRequest, 12, data))
+    assert read == message
+    assert yields == count // STEP_ELEMENTS
+    pieces, yields = taken(encode_steps(message, 12))
+    assert b"".join(pieces) == data
+    assert yields == count // STEP_ELEMENTS
+    if count > FEW_ELEMENTS:
+        with pytest.raises(Long):
+            decoders(MetadataRequest)[12](data, 0)
+        with pytest.raises(Long):
+            encode_few(message, 12)
+
+
+def taken(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """What the steps lead to, and how often they yield."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
 
 
 @every_message
