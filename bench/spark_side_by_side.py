@@ -36,7 +36,10 @@ PARTITIONS = 4
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 25  # between two records: ten million span three days, so three folders of an archive
 READS = {"read, connector": "kafka", 'read, format("ottla")': "ottla"}
-FLIGHTS = {"flights": 336_776, "weather": 26_115}  # records, without one in each partition behind
+FLIGHTS = {
+    "spark-flights": 336_776,
+    "spark-weather": 26_115,
+}  # records, without one in each partition behind
 
 
 class Different(Exception):

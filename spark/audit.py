@@ -47,7 +47,7 @@ class PartitionSide:
     last: int | None = None
     duplicates: int = 0
     missing_offsets: int = 0
-    hash: int = 0
+    hash: str = "0" * 32  # 128 bits in hexadecimal: the sums of both hashes of all records
     gaps: dict[str, int] = field(default_factory=dict)
 
 
@@ -203,7 +203,7 @@ def _total(table: dict[tuple[int, int], Any], partition: int) -> PartitionSide:
         last=max(block["last"] for block in own),
         duplicates=sum(block["duplicates"] for block in own),
         missing_offsets=sum(block["missing"] or 0 for block in own),
-        hash=sum(int(block["h1"]) * 3 + int(block["h2"]) for block in own) % 2**128,
+        hash="".join(f"{sum(int(block[h]) for block in own) % 2**64:016x}" for h in ("h1", "h2")),
     )
 
 

@@ -13,10 +13,11 @@ def write_report(audit: Audit, path: str) -> None:
     """Raises JobError when the file cannot be written."""
     report = Report(f"Audit: {audit.left} and {audit.right}")
     report.text(verdict(audit), "good" if audit.same else "bad")
+    report.table(("side", "what it is"), [("left", audit.left), ("right", audit.right)])
     report.heading("Partitions")
-    head = ("partition", "records left", "right", "first", "last", "offsets twice", "missing")
+    head = ("partition", "records left", "records right", "first offset left", "last offset left")
     report.table(
-        (*head, "hash left", "hash right", "the same"),
+        (*head, "offsets twice, both sides", "offsets missing left", "the same"),
         [
             (
                 row.partition,
@@ -26,12 +27,15 @@ def write_report(audit: Audit, path: str) -> None:
                 row.left.last,
                 row.left.duplicates + row.right.duplicates,
                 row.left.missing_offsets,
-                f"{row.left.hash:032x}"[:12],
-                f"{row.right.hash:032x}"[:12],
                 "yes" if row.same else "no",
             )
             for row in audit.partitions
         ],
+    )
+    report.text("The sums of the records' hashes, 128 bits in hexadecimal:")
+    report.table(
+        ("partition", "left", "right"),
+        [(row.partition, row.left.hash, row.right.hash) for row in audit.partitions],
     )
     if audit.partitions:
         report.plot(_records_plot(audit), "records of each partition on both sides")
@@ -81,7 +85,8 @@ def _records_plot(audit: Audit) -> Figure:
     axes.set_xticks(list(places), [str(p.partition) for p in audit.partitions])
     axes.set_xlabel("partition")
     axes.set_ylabel("records")
-    axes.legend(["left", "right"], frameon=False)
+    # Above the plot, where no bar can be.
+    axes.legend(["left", "right"], frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 

@@ -212,7 +212,11 @@ def _add_backfill(jobs: Jobs) -> None:
 
 
 def _add_audit(jobs: Jobs) -> None:
-    job = _common(jobs.add_parser("audit", help="the same records?", description=_AUDIT))
+    job = _common(
+        jobs.add_parser(
+            "audit", help="prove that two copies hold the same records", description=_AUDIT
+        )
+    )
     job.add_argument("--topic", required=True, help="the topic to prove")
     job.add_argument("--archive", metavar="DIR", help="compare with this archive")
     _store_format(job)
@@ -249,7 +253,11 @@ def _add_profile(jobs: Jobs) -> None:
 
 
 def _add_lag(jobs: Jobs) -> None:
-    job = _broker(jobs.add_parser("lag", help="show a stream to lag tools", description=_LAG))
+    job = _broker(
+        jobs.add_parser(
+            "lag", help="publish a stream's offsets to a consumer group", description=_LAG
+        )
+    )
     job.add_argument(
         "--checkpoint", required=True, metavar="DIR", help="the stream's checkpointLocation"
     )
@@ -267,7 +275,12 @@ def _add_flights(jobs: Jobs) -> None:
         metavar="DIR",
         help="for Parquet, plot and checkpoint (default: flights-example)",
     )
-    job.add_argument("--prefix", default="", metavar="TEXT", help="in front of the topics' names")
+    job.add_argument(
+        "--prefix",
+        default="spark-",
+        metavar="TEXT",
+        help="in front of the topics' names (default: spark-)",
+    )
     job.add_argument(
         "--days", type=_positive, default=365, metavar="N", help="the first N days of 2013 only"
     )

@@ -96,8 +96,9 @@ def _writable(option: str, path: Path, *, made: bool = True) -> None:
 def _there(
     option: str, bootstrap: str, settings: dict[str, str], topic_option: str, topics: list[str]
 ) -> None:
+    cluster = Cluster(bootstrap, settings, patience=FIRST_ANSWER_S)
     try:
-        known = Cluster(bootstrap, settings, patience=FIRST_ANSWER_S).topic_names()
+        known = cluster.topic_names()
     except JobError as error:
         reason = str(error).rsplit(": ", 1)[-1]
         raise JobError(

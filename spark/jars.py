@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ottla.spark import java
+from ottla.spark.errors import install
 from ottla.spark.maven import CACHE, Artifact, JarsUnavailable, Say, copy, filled, to_stderr
 
 CONNECTOR = "spark-sql-kafka-0-10"
@@ -47,14 +48,14 @@ def installed_spark() -> Spark:
     else:
         found = importlib.util.find_spec("pyspark")
         if found is None or not found.submodule_search_locations:
-            raise JarsUnavailable("no PySpark: pip install 'ottla[spark]'")
+            raise JarsUnavailable(f"no PySpark: {install('spark')}")
         home = Path(found.submodule_search_locations[0])
     for jar in (home / "jars").glob("spark-core_*.jar"):
         if match := re.fullmatch(r"spark-core_([\d.]+)-(.+)\.jar", jar.name):
             return Spark(match.group(2), match.group(1), jar.parent)
     raise JarsUnavailable(
-        f"no spark-core jar in {home / 'jars'}: pyspark-client has none; "
-        "pip install 'ottla[spark]', or let SPARK_HOME name a Spark"
+        f"no spark-core jar in {home / 'jars'}: pyspark-client has none. Let SPARK_HOME name a "
+        f"Spark, or {install('spark')}"
     )
 
 
@@ -76,6 +77,17 @@ def jars(say: Say | None = None) -> list[Path]:
     if problem := java.problem():
         raise JarsUnavailable(problem)
     return filled(folder(spark), lambda into: _fetch(spark, into, say or to_stderr))
+
+
+def substitutes(spark: Spark) -> list[str]:
+    """A line for each jar that is of another version than the connector asks for, and why."""
+    names = (jar.name for jar in folder(spark).glob("*.jar"))
+    return [
+        f"{name} is of another version than Spark {spark.version}: the repository that the jars "
+        "were fetched from lacked that one. It serves delegation tokens only"
+        for name in sorted(names)
+        if re.sub(r"_[\d.]+-.*", "", name) in FALLBACKS and f"-{spark.version}.jar" not in name
+    ]
 
 
 def _fetch(spark: Spark, into: Path, say: Say) -> None:
@@ -132,7 +144,10 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=f"They are kept below {CACHE}, unset: ~/.cache/ottla.",
     ).parse_args(arguments)
     try:
-        print(",".join(map(str, jars())))
+        found = jars()
+        for line in substitutes(installed_spark()):
+            to_stderr(line)
+        print(",".join(map(str, found)))
     except JarsUnavailable as error:
         print(error, file=sys.stderr)
         return 1

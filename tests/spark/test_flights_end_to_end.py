@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compat_tests.harness.brokers import Broker
 from pyspark.sql import SparkSession
+from tests.spark.sending import Sent, produce
 
-from ottla.spark import flights
+from ottla.spark import cli, flights
 from ottla.spark.cluster import Cluster
 from ottla.spark.profile import profile, write_report
 
@@ -38,7 +41,16 @@ def test_flights_join_the_weather_of_their_hour(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     options = flights.FlightsOptions(str(tmp_path), prefix="short-", days=DAYS, batch_size=700)
-    done = flights.flights(spark, cluster, options)
+    steps: dict[str, tuple[int, int | None]] = {}
+    done = flights.flights(
+        spark, cluster, options, lambda step, count, total: steps.update({step: (count, total)})
+    )
+    ends = 2 * flights.PARTITIONS
+    assert steps == {
+        "sent to short-flights": (done.flights, done.flights),
+        "sent to short-weather": (done.weather, done.weather),
+        "joined": (done.flights + done.weather + ends, done.flights + done.weather + ends),
+    }
     rows = spark.read.parquet(str(tmp_path / "delays")).collect()
     wanted = expected()
     assert done.rows == len(rows) == len(wanted)
@@ -61,6 +73,48 @@ def test_flights_join_the_weather_of_their_hour(
     report = tmp_path / "profile.html"
     write_report([found], str(report))
     assert report.read_text().count("data:image/png;base64,") == 2
+
+
+@pytest.mark.parametrize(
+    ("partitions", "values"),
+    [
+        (3, [b"other", b"records", b"altogether"]),
+        (3, [flights._end("flights", 3)]),  # a run that was cut short while it sent
+        (3, [flights._end("flights", 2)] * 3),
+        (4, [flights._end("flights", 3)] * 4),
+    ],
+)
+def test_a_topic_with_other_records_is_refused_before_spark_starts(
+    cluster: Cluster,
+    broker: Broker,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    partitions: int,
+    values: list[bytes],
+) -> None:
+    prefix = f"{topic()}-"
+    name = f"{prefix}flights"
+    cluster.create(name, partitions, {"retention.ms": "-1"})
+    produce(broker.bootstrap, name, [Sent(p, None, value, 1) for p, value in enumerate(values)])
+    command = ("flights", "-b", broker.bootstrap, "--folder", str(tmp_path / "example"))
+    assert cli.main([*command, "--days", "3", "--prefix", prefix]) == 1
+    said = capsys.readouterr().err
+    assert f"topic {name} holds records that are not those of this example for --days 3" in said
+    assert "--prefix" in said
+    assert "starting Spark" not in said
+    assert not (tmp_path / "example").exists()
+
+
+def test_a_topic_that_the_example_has_filled_is_left_as_it_is(
+    cluster: Cluster, topic: Callable[..., str]
+) -> None:
+    name = topic(partitions=flights.PARTITIONS)
+    rows = flights.rows_of("weather", 1)
+    for _ in range(2):
+        assert flights.send(cluster, name, "weather", 1, rows, lambda more: None) == len(rows)
+    held = sum(end for _, end in cluster.offsets(name).values())
+    assert held == len(rows) + flights.PARTITIONS
 
 
 def test_the_whole_table_is_sent_in_order_of_time() -> None:

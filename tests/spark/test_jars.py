@@ -95,6 +95,24 @@ def test_another_token_provider_will_do_and_is_announced(
     assert any("4.9.0" in line and "4.0.0" in line for line in said)
 
 
+def test_the_command_says_each_time_that_another_token_provider_was_taken(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LACKS", "spark-token-provider-kafka-0-10_2.13-4.9.0")
+    for _ in range(2):
+        assert jars.main([]) == 0
+        printed = capsys.readouterr()
+        assert (
+            "spark-token-provider-kafka-0-10_2.13-4.0.0.jar is of another version than Spark 4.9.0"
+            in printed.err
+        )
+        assert "repository" not in printed.out
+    monkeypatch.setenv("LACKS", "")
+    monkeypatch.setenv("OTTLA_CACHE", str(home / "another"))
+    assert jars.main([]) == 0
+    assert "another version" not in capsys.readouterr().err
+
+
 def test_nothing_is_kept_of_half_a_set(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LACKS", "kafka-clients-3.9.9")
     with pytest.raises(JarsUnavailable, match=r"no kafka-clients-3\.9\.9 in central"):

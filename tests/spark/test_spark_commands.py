@@ -35,6 +35,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "--from soon",
         ),
         (["profile", "--topic", "t", "--report", "r", "--kafka", "acks"], "--kafka acks"),
+        (
+            ["archive", "--archive", "lake", "--topic", "t", "--kafka", "foo.bar=1"],
+            '--kafka: No such configuration property: "foo.bar"',
+        ),
         (["compact", "--archive", "none"], "--archive none: no such folder"),
         (["compact", "--archive", "note"], "--archive note: is a file"),
         (["compact", "--archive", "s3a://lake"], "--format delta"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +15,7 @@ from pyspark.sql.avro.functions import to_avro
 
 from ottla.spark.audit import Side, audit
 from ottla.spark.flights import FLIGHT, WEATHER, delays, parsed
-from ottla.spark.profile import codecs
+from ottla.spark.profile import bucket_width, codecs
 from ottla.spark.records import COLUMNS, digest
 from ottla.spark.values import ValueSchema, dead_letters, parse
 
@@ -207,3 +208,32 @@ def test_codecs_are_measured_on_what_lies_together(spark: SparkSession) -> None:
     found = codecs(rows(spark, [b"the same value again " * 20] * 50))
     assert set(found) == {"gzip", "snappy", "lz4", "zstd"}
     assert all(figures["ratio"] > 5 for figures in found.values())
+    assert all(figures["mb_s"] > 0 for figures in found.values())
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "width"),
+    [(1, 1), (99, 1), (100, 2), (3_600_000, 60_000), (365 * 86_400_000, 4 * 86_400_000)],
+)
+def test_points_of_time_are_of_a_width_that_people_count_in(span_ms: int, width: int) -> None:
+    assert bucket_width(span_ms, 100) == width
+
+
+def test_no_more_points_of_time_than_were_asked_for() -> None:
+    for buckets in (1, 2, 7, 100):
+        for span_ms in (1, 999, 10**6, 10**9, 10**12):
+            width = bucket_width(span_ms, buckets)
+            assert (width - 1 + span_ms - 1) // width + 1 <= max(2, buckets)
+
+
+def test_the_hashes_of_sides_that_differ_differ_in_their_first_digits(spark: SparkSession) -> None:
+    values = [b"%d" % number for number in range(50)]
+    sides = [Side(name, rows(spark, values), {0: (0, 50)}) for name in ("one", "two")]
+    (same,) = audit(*sides, align="offsets").partitions
+    assert same.left.hash == same.right.hash
+    other = Side("other", rows(spark, [*values[:-1], b"changed"]), {0: (0, 50)})
+    (row,) = audit(sides[0], other, align="offsets").partitions
+    assert re.fullmatch("[0-9a-f]{32}", row.left.hash)
+    assert len(set(row.left.hash)) > 4
+    assert row.left.hash[:8] != row.right.hash[:8]
+    assert row.left.hash[16:24] != row.right.hash[16:24]

@@ -4,6 +4,15 @@ Spark imports every top-level module named pyspark_* when it looks for data sour
 imports nothing but the data source's class, which imports its clients when they are used.
 """
 
-from pyspark_ottla.source import DefaultSource
+from pyspark_ottla.errors import INSTALL
+
+try:
+    from pyspark_ottla.source import DefaultSource
+except ModuleNotFoundError as missing:
+    if missing.name is None or missing.name.partition(".")[0] != "pyspark":
+        raise
+    raise ModuleNotFoundError(
+        f"the data source ottla needs PySpark: {INSTALL}", name=missing.name
+    ) from missing
 
 __all__ = ["DefaultSource"]

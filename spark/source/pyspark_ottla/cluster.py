@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyspark_ottla.errors import BadOption, BrokerError, MissingPackage, UnknownTopic
+from pyspark_ottla.errors import INSTALL, BadOption, BrokerError, MissingPackage, UnknownTopic
 from pyspark_ottla.offsets import EARLIEST, LATEST, Offsets, Partition, assigned
 from pyspark_ottla.options import Options, Strategy
 from pyspark_ottla.properties import Settings
@@ -27,7 +27,7 @@ def kafka() -> Any:
     except ImportError as error:
         raise MissingPackage(
             "format ottla needs the package confluent-kafka on the driver and on every executor:"
-            " pip install 'ottla[spark]'"
+            f" {INSTALL}"
         ) from error
     return confluent_kafka
 

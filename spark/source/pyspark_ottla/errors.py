@@ -19,6 +19,9 @@ class BadOption(SourceError, ValueError):
         return f"{self.args[0]}: {self.args[1]}"
 
 
+INSTALL = "pip install 'ottla[spark]', or in a checkout of Ottla: pip install '.[spark]'"
+
+
 class MissingPackage(SourceError, ImportError):
     """confluent-kafka or pyarrow is not installed where this process runs."""
 

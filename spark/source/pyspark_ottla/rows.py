@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_ottla.errors import MissingPackage
+from pyspark_ottla.errors import INSTALL, MissingPackage
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -27,8 +27,7 @@ def arrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise MissingPackage(
-            "format ottla needs the package pyarrow on the driver and on every executor:"
-            " pip install 'ottla[spark]'"
+            f"format ottla needs the package pyarrow on the driver and on every executor: {INSTALL}"
         ) from error
     return pyarrow
 

@@ -19,7 +19,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_ottla.cluster import Cluster
-from pyspark_ottla.errors import BadOption
+from pyspark_ottla.errors import INSTALL, BadOption
 from pyspark_ottla.fetching import Fetcher
 from pyspark_ottla.opened import BadRecords, add_records
 from pyspark_ottla.ranges import Range
@@ -30,7 +30,7 @@ try:
     from ottla.wire.records import BatchHeader, CorruptBatch, open_records, walk
 except ImportError as missing:
     raise BadOption(
-        "ottla.log.dir", f"needs Ottla and its dependencies here: pip install ottla ({missing})"
+        "ottla.log.dir", f"needs Ottla and its dependencies here ({missing}): {INSTALL}"
     ) from missing
 
 if TYPE_CHECKING:
