@@ -131,7 +131,9 @@ class Peer(asyncio.BufferedProtocol):
         elif size <= JOIN_BYTES:
             transport.write(b"".join(out))
         else:
-            transport.writelines(out)
+            # asyncio's writelines in Python 3.12 and 3.13 never calls pause_writing; write does.
+            transport.writelines(out[:-1])
+            transport.write(out[-1])
 
     def read(self, wanted: bool) -> None:
         if wanted != self.reading:

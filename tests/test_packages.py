@@ -169,3 +169,12 @@ def test_an_installed_wheel_serves_produces_and_consumes(
     assert named
     page = run(ottla, "docs", named[1], cwd=tmp_path)
     assert page == (ROOT / "docs" / f"{named[1]}.md").read_text()
+
+
+def test_the_metadata_names_the_pythons_and_a_home(wheels: dict[str, Path]) -> None:
+    found = metadata(wheels["from the sdist"])
+    classifiers = found.get_all("Classifier") or []
+    versions = [c.rpartition(" ")[2] for c in classifiers if re.search(r":: 3\.\d+$", c)]
+    assert versions[0] == (found["Requires-Python"] or "").removeprefix(">=")
+    assert versions == [f"3.{minor}" for minor in range(11, 11 + len(versions))]
+    assert any(url.startswith("Homepage, https://") for url in found.get_all("Project-URL") or [])
