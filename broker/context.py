@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.coordinator import Coordinator
+from ottla.broker.features import Features
 from ottla.broker.limits import Unsent
 from ottla.broker.transactions import Transactions
 from ottla.log.tickets import Ticket
@@ -89,6 +90,8 @@ class Broker:
     apis: dict[int, Api] = field(default_factory=dict)
     #: What clients are slow to take (server.py).
     unsent: Unsent = field(init=False)
+    #: Levels in force of the cluster's features; made of the rest.
+    features: Features = field(init=False)
     #: Consumer groups; made of the rest.
     coordinator: Coordinator = field(init=False)
     #: Transactional ids; made of the rest.
@@ -100,6 +103,7 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.unsent = Unsent(self.config.ottla_send_max_bytes)
+        self.features = Features(self.store)
         self.coordinator = Coordinator(self)
         self.transactions = Transactions(self)
 

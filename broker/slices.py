@@ -65,11 +65,14 @@ def _slice(clock: Clock, steps: Iterator[object]) -> bool:
 
 class Rows:
     """An array of structs that is the last field of what it is in, written as its elements come:
-    as many objects, written all at the end, would hold up the loop once more. For flexible
-    versions, and structs without fields of their own in some of them."""
+    as many objects, written all at the end, would hold up the loop once more."""
 
-    def __init__(self, element: type) -> None:
-        self._message = _array_of(element)
+    def __init__(self, element: type, version: int = 0, *, flexible: bool = True) -> None:
+        """`version`: the message's, for an element whose fields depend on it. `flexible`: whether
+        the message is, in that version."""
+        self._message = _array_of(element, version, flexible)
+        self._version = version
+        self._flexible = flexible
         self._waiting: list[object] = []
         self._written: list[bytes] = []
         self._count = 0
@@ -84,37 +87,47 @@ class Rows:
         self._write()
         self.add(row)
         self._write()
-        self._written.append(_filled(self._written.pop(), rows))
+        self._written.append(rows._in_place(self._written.pop()))
 
-    def end_of(self, response: Message, version: int) -> bytes:
-        """The response, whose last field is an empty array, with these in its place."""
-        return _filled(b"".join(encode(response, version)), self)
+    def end_of(self, response: Message, version: int, behind: int = 0) -> bytes:
+        """The response, whose last field is an empty array, with these in its place. `behind`:
+        bytes of fields that follow the array."""
+        return self._in_place(b"".join(encode(response, version)), behind)
 
-    def _array(self) -> bytes:
+    def _in_place(self, data: bytes, behind: int = 0) -> bytes:
+        """`data`, which ends with an empty array, with these in its place."""
         self._write()
-        return b"".join((encode_uvarint(self._count + 1), *self._written))
+        end = len(data) - behind - len(self._tags())
+        start = end - len(self._counted(0))
+        return b"".join((data[:start], self._counted(self._count), *self._written, data[end:]))
 
     def _write(self) -> None:
         rows, self._waiting = self._waiting, []
         if rows:
             self._count += len(rows)
-            (data,) = encode(self._message(elements=rows), 0)
-            self._written.append(bytes(data[len(encode_uvarint(len(rows) + 1)) : -len(_NO_TAGS)]))
+            (data,) = encode(self._message(elements=rows), self._version)
+            end = len(data) - len(self._tags())
+            self._written.append(bytes(data[len(self._counted(len(rows))) : end]))
 
+    def _counted(self, count: int) -> bytes:
+        """What is in front of so many elements."""
+        return encode_uvarint(count + 1) if self._flexible else count.to_bytes(4, "big")
 
-#: How a struct ends whose last field is an empty array: its count, no tagged fields.
-_NO_TAGS: Final = b"\0"
-_EMPTY: Final = b"\1" + _NO_TAGS
-
-
-def _filled(data: bytes, rows: Rows) -> bytes:
-    return b"".join((data[: -len(_EMPTY)], rows._array(), _NO_TAGS))
+    def _tags(self) -> bytes:
+        """What is behind the last field of a struct: no tagged fields."""
+        return b"\0" if self._flexible else b""
 
 
 @cache
-def _array_of(element: type) -> type[Any]:
-    @message(versions="0", flexible="0+")
+def _array_of(element: type, version: int, flexible: bool) -> type[Any]:
+    @message(versions=str(version), flexible=f"{version}+" if flexible else "none")
     class Elements(Message):
         elements: list[Any] = array(element)
 
     return Elements
+
+
+def rows_for(ctx: Context, element: type) -> Rows:
+    """Rows of an answer to the request of `ctx`, in its version."""
+    version = ctx.header.api_version
+    return Rows(element, version, flexible=version >= ctx.request.flexible)

@@ -12,6 +12,16 @@ from tests.broker.harness import Client, Harness, VirtualClock
 from tests.broker.txnkit import NEW, OLD, TxnProducer, seen
 
 from ottla.broker.slices import SLICE_MS, Rows
+from ottla.wire.api.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.wire.api.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from ottla.wire.api.api_versions import ApiVersionsRequest
 from ottla.wire.api.describe_producers import (
     DescribeProducersRequest,
@@ -21,12 +31,29 @@ from ottla.wire.api.describe_producers import (
     TopicRequest,
     TopicResponse,
 )
+from ottla.wire.api.describe_quorum import (
+    DescribeQuorumRequest,
+    RequestPartitionData,
+    RequestTopicData,
+)
 from ottla.wire.api.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.api.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from ottla.wire.api.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
 from ottla.wire.api.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
+from ottla.wire.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.wire.api.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -34,6 +61,7 @@ from ottla.wire.api.write_txn_markers import (
 )
 from ottla.wire.compile import encode
 from ottla.wire.errors import Error
+from ottla.wire.schema import Message
 
 WIDE = 200
 
@@ -149,6 +177,54 @@ def test_describing_producers_gives_others_a_turn(slow: Harness) -> None:
         assert [state.producer_id for state in one.active_producers] == [0, 1, 2]
         assert [state.current_txn_start_offset for state in one.active_producers] == [0, 1, 2]
     assert none.partitions[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+MANY = [TopicPartitions(topic="wide", partitions=[0] * WIDE) for _ in range(10)]
+MANY_MOVES = [
+    ReassignableTopic(
+        name="wide", partitions=[ReassignablePartition(partition_index=n) for n in range(WIDE)]
+    )
+]
+MANY_DIRS = [
+    AlterReplicaLogDir(
+        path="/x", topics=[AlterReplicaLogDirTopic(name="wide", partitions=list(range(WIDE)))]
+    )
+]
+MANY_QUORUMS = [
+    RequestTopicData(
+        topic_name="wide", partitions=[RequestPartitionData(partition_index=n) for n in range(WIDE)]
+    )
+]
+MANY_USERS = [UserName(name=f"u{n}") for n in range(WIDE)]
+MANY_FEATURES = [
+    FeatureUpdateKey(feature="transaction.version", max_version_level=2) for _ in range(WIDE)
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (ElectLeadersRequest(topic_partitions=MANY), 0),
+        (ElectLeadersRequest(topic_partitions=MANY), 2),
+        (ElectLeadersRequest(topic_partitions=MANY, timeout_ms=0), 2),
+        (AlterPartitionReassignmentsRequest(topics=MANY_MOVES), 1),
+        (AlterReplicaLogDirsRequest(dirs=MANY_DIRS), 1),
+        (AlterReplicaLogDirsRequest(dirs=MANY_DIRS), 2),
+        (DescribeQuorumRequest(topics=MANY_QUORUMS), 1),
+        (DescribeQuorumRequest(topics=MANY_QUORUMS), 2),
+        (DescribeUserScramCredentialsRequest(users=MANY_USERS), 0),
+        (UpdateFeaturesRequest(feature_updates=MANY_FEATURES), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Message) else f"v{value}",
+)
+def test_requests_that_name_thousands_give_others_a_turn(
+    slow: Harness, request_: Message, version: int
+) -> None:
+    asking = slow.client()
+    asking.send(request_, version)
+    answer, count = turns(slow, asking)
+    assert count >= 10
+    assert str(answer).count("error_code=") >= WIDE
 
 
 def test_writing_markers_gives_others_a_turn(slow: Harness) -> None:
@@ -288,3 +364,17 @@ def test_rows_within_rows_are_the_same_bytes_as_lists() -> None:
     topics = [TopicResponse(name="t0"), TopicResponse(name="t1", partitions=partitions)]
     whole = b"".join(encode(DescribeProducersResponse(topics=topics), 0))
     assert outer.end_of(DescribeProducersResponse(), 0) == whole
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_rows_are_written_in_the_version_of_the_answer(version: int, count: int) -> None:
+    elected = [PartitionResult(partition_id=n, error_code=84) for n in range(count)]
+    inner = Rows(PartitionResult, version, flexible=version >= 2)
+    for one in elected:
+        inner.add(one)
+    outer = Rows(ReplicaElectionResult, version, flexible=version >= 2)
+    outer.add_with(ReplicaElectionResult(topic="t"), inner)
+    result = ReplicaElectionResult(topic="t", partition_result=elected)
+    whole = encode(ElectLeadersResponse(replica_election_results=[result]), version)
+    assert outer.end_of(ElectLeadersResponse(), version) == b"".join(whole)
