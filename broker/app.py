@@ -124,7 +124,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
     try:
         await _identify(store, config)
         broker = _assemble(store, config, clock)
-        Rolling(store, broker.topics, broker.timers, clock)
+        Rolling(store, broker.topics, broker.timers)
         server = Server(broker, loop)
         await server.start()
         gc.freeze()  # what a start makes lives as long as the process: not worth looking at again

@@ -78,7 +78,6 @@ class Coordinator:
         self._settings = settings_of(broker.config)
         self._rows = CommittedRows(broker.store)
         self._catalog = TopicCatalog(broker.topics)
-        self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
         self._timer: Timer | None = None
         self._armed_ms = 0
         self._begin_anew()
@@ -295,9 +294,11 @@ class Coordinator:
     # -- time -------------------------------------------------------------------------------------
 
     def _now(self) -> int:
-        """Milliseconds like the time of day at start, but never set back or forward since: a clock
-        that is corrected must not end sessions."""
-        return self._start_ms + int(self._clock.monotonic_ms())
+        """What deadlines go by: a clock that is corrected must not end sessions. The machine is
+        told how far the time of day is ahead, for what it writes to the disk."""
+        now = self._clock.steady_ms()
+        self._machine.registry.ahead_ms = self._clock.wall_ms() - now
+        return now
 
     def _arm(self) -> None:
         """One timer, for the machine's nearest deadline."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from ottla.broker.clock import Clock
     from ottla.broker.metadata import Topics
     from ottla.broker.timers import Timers
     from ottla.log.store import Store
@@ -32,11 +31,10 @@ class Bound(NamedTuple):
 class Rolling:
     """Looks at the bounds from time to time and rolls the log."""
 
-    def __init__(self, store: Store, topics: Topics, timers: Timers, clock: Clock) -> None:
+    def __init__(self, store: Store, topics: Topics, timers: Timers) -> None:
         self._store = store
         self._topics = topics
         self._timers = timers
-        self._clock = clock
         self._version = -1
         self._bounds: list[Bound] = []
         timers.after(CHECK_MS, self._check)
@@ -61,7 +59,7 @@ class Rolling:
     def _due(self) -> bool:
         active = self._store.layout.active
         held = active.index.partitions
-        age_ms = self._clock.wall_ms() - active.created_ms
+        age_ms = self._store.active_age_ms
         for bound in self._bounds:
             for number in bound.partitions:
                 extents = held.get(number)

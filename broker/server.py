@@ -402,7 +402,7 @@ class Server:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)
         clock = self.broker.clock
-        self.broker.store.tick(clock.wall_ms())
+        self.broker.store.tick(clock.wall_ms(), clock.steady_ms())
         self.now_ms = now_ms = clock.monotonic_ms()
         if now_ms >= self._next_sweep_ms:
             idle_ms = self.broker.config.connections_max_idle_ms

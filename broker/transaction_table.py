@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -58,7 +59,7 @@ class TransactionTable:
         self._store = broker.store
         self._time_is_up = time_is_up
         self._loaded: Callable[[], None] = _nothing
-        self._start_ms = broker.clock.wall_ms() - int(broker.clock.monotonic_ms())
+        self._clock = broker.clock
         self._timer: Timer | None = None
         self._armed_ms = 0
         self._entries: dict[str, _Entry] = {}
@@ -93,8 +94,8 @@ class TransactionTable:
         return entry is None or entry.ticket is None or entry.ticket.done
 
     def now_ms(self) -> int:
-        """Milliseconds like the time of day at start, but never set back or forward since."""
-        return self._start_ms + int(self._broker.clock.monotonic_ms())
+        """Like the time of day at start, but never set back or forward since."""
+        return self._clock.steady_ms()
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -103,6 +104,12 @@ class TransactionTable:
         self.install(txn, self._store.change([self.row(txn)]))
 
     def row(self, txn: Transaction) -> Change:
+        """What goes to the disk. Where the clock was set forward since the start, to the right time
+        perhaps, so are its times: the next start must not find them old."""
+        ahead_ms = self._clock.wall_ms() - self.now_ms()
+        if ahead_ms > 0:
+            start_ms = txn.start_ms + ahead_ms if txn.ongoing else txn.start_ms
+            txn = replace(txn, start_ms=start_ms, updated_ms=txn.updated_ms + ahead_ms)
         return Change(Table.TRANSACTIONS, row_key(self._number_of(txn)), encode_row(txn))
 
     def install(self, txn: Transaction, ticket: Ticket) -> None:
@@ -190,8 +197,12 @@ class TransactionTable:
     def _load_page(self, limit: int) -> None:
         assert self._after is not None
         rows, self._after = self._store.page(Table.TRANSACTIONS, b"", self._after, limit)
+        now = self.now_ms()
         for key, value in rows:
-            self._put(row_number(key), decode_row(value), None)
+            txn = decode_row(value)
+            if txn.updated_ms > now:  # by a clock that was ahead
+                txn = replace(txn, start_ms=min(txn.start_ms, now), updated_ms=now)
+            self._put(row_number(key), txn, None)
         if self._after is not None:
             self._broker.timers.after(0, partial(self._go_on_loading, self._entries))
         else:

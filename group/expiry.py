@@ -94,7 +94,7 @@ class Expiry:
             out.records.append((OFFSETS, key, None))
             return
         deadline = self._deadline(group, place.topic, row)
-        if deadline is not None and deadline <= now:
+        if deadline is not None and deadline <= self.registry.judging(now):
             out.records.append((OFFSETS, key, None))
             return
         look.kept = True

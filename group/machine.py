@@ -86,6 +86,7 @@ class Machine:
         if group is None:
             timers.at(due_of(Kind.SWEEP, str(int.from_bytes(key))), now)
             return
+        group.since_ms = min(group.since_ms, now)  # else a clock was ahead
         for member in group.members.values():
             self.registry.renew(group, member, now)
         if group.state is State.COMPLETING_REBALANCE:

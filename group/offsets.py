@@ -158,7 +158,8 @@ class Offsets:
         if not group.number:
             self.registry.write(group, out)
         retention = request.retention_time_ms
-        expire_ms = min(now + retention, _NEVER) if retention >= 0 else -1
+        commit_ms = self.registry.stamp(now)
+        expire_ms = min(commit_ms + retention, _NEVER) if retention >= 0 else -1
         limit = self.settings.offset_metadata_max_bytes
         for partition_id, partition, answer in accepted:
             metadata = partition.committed_metadata or ""
@@ -168,7 +169,7 @@ class Offsets:
             row = (
                 partition.committed_offset,
                 partition.committed_leader_epoch,
-                now,
+                commit_ms,
                 expire_ms,
                 metadata,
             )

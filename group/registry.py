@@ -62,10 +62,22 @@ class Registry:
         self.last_number = 0
         self.last_order = 0
         """Of the youngest pending offset (members.PendingOffset)."""
+        self.ahead_ms = 0
+        """How far the time of day is ahead of `now` (negative: behind it), as the caller says."""
 
     def create(self, group_id: str, now: int) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, since_ms=now)
         return group
+
+    def stamp(self, now: int) -> int:
+        """`now` for the disk. What is judged by it expires by the time of day, after another start
+        perhaps: it bears the later of both times and is judged by the earlier (`judging`), so that
+        a clock that was wrong for a while makes nothing old."""
+        return now + self.ahead_ms if self.ahead_ms > 0 else now
+
+    def judging(self, now: int) -> int:
+        """`now` for what bears a `stamp`."""
+        return now + min(self.ahead_ms, 0)
 
     def load(self, key: bytes, value: bytes) -> ClassicGroup | None:
         """Take in one row of the groups table; gives the group unless it is dead."""
@@ -81,7 +93,9 @@ class Registry:
 
     def write(self, group: ClassicGroup, out: Outcome) -> None:
         """The group's row, as it is now."""
-        out.records.append((GROUPS, group_key(self.number(group)), encode_group(group)))
+        out.records.append(
+            (GROUPS, group_key(self.number(group)), encode_group(group, self.stamp(group.since_ms)))
+        )
 
     def number(self, group: ClassicGroup) -> int:
         """The number that stands for the group's id in keys, given out with its first row."""

@@ -134,12 +134,13 @@ def decode_pending(value: bytes) -> PendingOffset:
     return PendingOffset(order, value[_PENDING_HEAD.size :])
 
 
-def encode_group(group: ClassicGroup) -> bytes:
+def encode_group(group: ClassicGroup, since_ms: int) -> bytes:
     """The row of the group's generation. A group that is still making its first one has no
-    members yet, as far as the row is concerned; that is written only when it commits offsets."""
+    members yet, as far as the row is concerned; that is written only when it commits offsets.
+    since_ms: that of the group, as it goes to the disk."""
     row = GroupRow(
         group_id=group.group_id,
-        since_ms=group.since_ms,
+        since_ms=since_ms,
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,
     )

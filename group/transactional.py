@@ -97,13 +97,14 @@ class Transactional:
         if not group.number:
             self.registry.write(group, out)
         limit = self.registry.settings.offset_metadata_max_bytes
+        commit_ms = self.registry.stamp(now)
         for partition_id, partition, answer in accepted:
             metadata = partition.committed_metadata or ""
             if len(metadata) > limit:
                 answer.error_code = Error.OFFSET_METADATA_TOO_LARGE
                 continue
             offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
-            row = encode_offset(Offset(offset, leader_epoch, now, -1, metadata))
+            row = encode_offset(Offset(offset, leader_epoch, commit_ms, -1, metadata))
             self.registry.last_order += 1
             kept = PendingOffset(self.registry.last_order, row)
             pending_offsets.put(group, producer_id, partition_id, kept, out)

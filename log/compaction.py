@@ -145,16 +145,16 @@ class Compaction:
         self._sweep = sweep
         self._next_ms: int | None = None
 
-    def due(self, now_ms: int) -> bool:
+    def due(self, steady_ms: int) -> bool:
         """Whether it is time to look."""
         options = self._store.options
         if self._next_ms is None:
-            self._next_ms = now_ms + options.compaction_check_ms
-        return options.compaction and now_ms >= self._next_ms
+            self._next_ms = steady_ms + options.compaction_check_ms
+        return options.compaction and steady_ms >= self._next_ms
 
     def steps(self, now_ms: int) -> Steps:
-        """One pass."""
-        self._next_ms = now_ms + self._store.options.compaction_check_ms
+        """One pass. now_ms: the time of day, for the timestamps of records."""
+        self._next_ms = self._store.steady_ms + self._store.options.compaction_check_ms
         candidates = yield from self._candidates(now_ms)
         if not candidates:
             return
@@ -252,7 +252,7 @@ class Compaction:
             cleaners.append(cleaner)
             room -= len(cleaner.latest)
             if not whole or room <= 0:
-                self._next_ms = now_ms  # the rest, as soon as this is done
+                self._next_ms = self._store.steady_ms  # the rest, as soon as this is done
                 break
         return cleaners
 

@@ -1,7 +1,8 @@
 """What happens beside the commits: checkpoints, rolls by age, seals, expiry, sweeps.
 
 Runs on the loop, in small steps, and hands the work to the background thread. Time comes from
-`tick`.
+`tick`: every deadline goes by `steady_ms`, which nobody sets; the time of day is for what is held
+against times on the disk.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Maintenance:
         self._seal_again_ms = 0
         self._roll_again_ms = 0
         self._expire_ms = 0
+        #: The active segment whose age is known, and when it was of age 0, by `steady_ms`.
+        self._aging: ActiveSegment | None = None
+        self._began_ms = 0
+        #: How long the active segment has been written, as of the last tick.
+        self.active_age_ms = 0
         self.sweep = Sweep(store, self._background)
 
     def close(self) -> None:
@@ -51,34 +57,44 @@ class Maintenance:
         self._background = Background(None)
         self.checkpoint()
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, steady_ms: int) -> None:
         """Time passes."""
         store = self._store
-        if now_ms - self._checkpoint_ms >= store.options.checkpoint_ms:
-            self._checkpoint_ms = now_ms
+        if steady_ms - self._checkpoint_ms >= store.options.checkpoint_ms:
+            self._checkpoint_ms = steady_ms
             self.checkpoint(forced=False)
-        if now_ms >= self._seal_again_ms:
+        if steady_ms >= self._seal_again_ms:
             for segment in list(store.layout.rolled):
                 self.seal(segment)
         active = store.layout.active
+        self._age(active, now_ms, steady_ms)
         if (
             active.last >= active.first
-            and now_ms - active.created_ms >= self._roll_ms()
-            and now_ms >= self._roll_again_ms
+            and self.active_age_ms >= self._roll_ms()
+            and steady_ms >= self._roll_again_ms
         ):
-            self._roll_again_ms = now_ms + RETRY_MS
+            self._roll_again_ms = steady_ms + RETRY_MS
             store.roll()
-        self._expire_producers(now_ms)
-        self.sweep.tick(now_ms)
+        self._expire_producers(now_ms, steady_ms)
+        self.sweep.tick(now_ms, steady_ms)
 
-    def _expire_producers(self, now_ms: int) -> None:
+    def _age(self, active: ActiveSegment, now_ms: int, steady_ms: int) -> None:
+        """The time of day is asked once: how old the segment is when it is first seen, that of an
+        earlier start among them."""
+        if active is not self._aging:
+            self._aging = active
+            self._began_ms = steady_ms - max(0, now_ms - active.created_ms)
+        self.active_age_ms = steady_ms - self._began_ms
+
+    def _expire_producers(self, now_ms: int, steady_ms: int) -> None:
         """A slice of a round; a round every ten minutes, as with Kafka, or sooner where they are
-        to be forgotten sooner."""
-        if now_ms < self._expire_ms:
+        to be forgotten sooner. The earlier of both times: a clock that was set forward for a while
+        must not make anything old."""
+        if steady_ms < self._expire_ms:
             return
         expiration_ms = self._store.options.producer_id_expiration_ms
-        if not self._store.producers.expire(now_ms, expiration_ms):
-            self._expire_ms = now_ms + min(EXPIRY_MS, expiration_ms // 10)
+        if not self._store.producers.expire(min(now_ms, steady_ms), expiration_ms):
+            self._expire_ms = steady_ms + min(EXPIRY_MS, expiration_ms // 10)
 
     def _roll_ms(self) -> int:
         """At most a quarter of the shortest retention, so that space comes back in time."""
@@ -141,7 +157,7 @@ class Maintenance:
         def done(result: SealedSegment | Exception) -> None:
             self._sealing.discard(segment.first)
             if isinstance(result, Exception):
-                self._seal_again_ms = store.now_ms + RETRY_MS
+                self._seal_again_ms = store.steady_ms + RETRY_MS
                 _logger.error("sealing %s failed: %s", segment.path, result)
                 return
             store.layout.replace([], [result], segment)

@@ -65,8 +65,10 @@ class Pipeline:
         self._mailbox = mailbox
         self._effects = effects
         self.options = options
-        #: The last time that was told.
+        #: The time of day that was told last.
         self.now_ms = now_ms
+        #: The time that deadlines go by, as of the last tick: nobody sets it.
+        self.steady_ms = now_ms
         #: Number of the last commit that is true.
         self.committed = next_number - 1
         #: What is being gathered.
@@ -108,10 +110,11 @@ class Pipeline:
         if self._writer is not None:
             self._writer.stop()
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, steady_ms: int) -> None:
         """Time passes."""
         self.now_ms = now_ms
-        if self.refusing is not None and now_ms >= self._retry_ms:
+        self.steady_ms = steady_ms
+        if self.refusing is not None and steady_ms >= self._retry_ms:
             self._retry()
 
     # ----------------------------------------------------------------------------------- admission
@@ -161,7 +164,7 @@ class Pipeline:
         """Raise while writes are refused; a change may go on when only room is missing."""
         if self.closed:
             raise KafkaError(Error.KAFKA_STORAGE_ERROR, "the broker is stopping")
-        if self.now_ms >= self._retry_ms:
+        if self.steady_ms >= self._retry_ms:
             self._retry()
         if self.refusing is None or (self.committer is not None and not appends):
             return
@@ -213,7 +216,7 @@ class Pipeline:
 
     def _retry(self) -> None:
         """See whether the disk takes writes again."""
-        self._retry_ms = self.now_ms + RETRY_MS
+        self._retry_ms = self.steady_ms + RETRY_MS
         if self._poisoned:
             if not self._leave_segment():
                 return

@@ -55,6 +55,9 @@ class Producers:
         #: What is open, by partition; none for those that never had a transaction.
         self.ongoing: dict[int, Ongoing] = {}
         self._expiring: Iterator[tuple[int, int]] | None = None
+        #: The time that nobody sets (`Store.tick`). A clock that was set back for a while must not
+        #: make a producer old.
+        self.steady_ms = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._partitions.values()))
@@ -121,7 +124,7 @@ class Producers:
                 header.producer_epoch,
             )
         )
-        producer.used_ms = now_ms
+        producer.used_ms = max(producer.used_ms, now_ms, self.steady_ms)
         producer.trim(committed_end)
         self._changed.add((number, header.producer_id))
         if header.attributes & TRANSACTIONAL and producer.open < 0:
@@ -221,7 +224,7 @@ class Producers:
         if producer.history is None:
             producer.history = History()
         producer.history.end(offset, end.coordinator_epoch, committed_end, now_ms)
-        producer.used_ms = now_ms
+        producer.used_ms = max(producer.used_ms, now_ms, self.steady_ms)
         self._changed.add((number, producer_id))
         return self._ongoing(number).end(producer_id, offset, committed_end)
 

@@ -147,11 +147,23 @@ class Store:
         if self._mailbox is not None:
             self._mailbox.deliver()
 
-    def tick(self, now_ms: int) -> None:
-        """Time passes: call every 100 ms or so. Starts checkpoints, rolls by age, expiry."""
-        self.pipeline.tick(now_ms)
+    def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
+        """Time passes: call every 100 ms or so. Starts checkpoints, rolls by age, expiry.
+
+        now_ms: the time of day, which is held against the timestamps of records and the times on
+        the disk. steady_ms: what all deadlines go by, the time of day at the start and what has
+        passed since, in ms; it is never set. Without it nobody sets the time of day either.
+        """
+        steady_ms = now_ms if steady_ms is None else steady_ms
+        self.producers.steady_ms = steady_ms
+        self.pipeline.tick(now_ms, steady_ms)
         if not self.pipeline.closed:
-            self._maintenance.tick(now_ms)
+            self._maintenance.tick(now_ms, steady_ms)
+
+    @property
+    def active_age_ms(self) -> int:
+        """How long the active segment has been written, as of the last tick."""
+        return self._maintenance.active_age_ms
 
     # ------------------------------------------------------------------------------------- state
 
@@ -287,9 +299,9 @@ class Store:
         return self.pipeline.committed
 
     @property
-    def now_ms(self) -> int:
-        """The last time that was told."""
-        return self.pipeline.now_ms
+    def steady_ms(self) -> int:
+        """The time that deadlines go by, as of the last tick."""
+        return self.pipeline.steady_ms
 
     @property
     def gathered_bytes(self) -> int:

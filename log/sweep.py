@@ -86,32 +86,33 @@ class Sweep:
             raise Closed("the store is being closed")
         self._background.pause()
 
-    def tick(self, now_ms: int) -> None:
-        """Time passes."""
+    def tick(self, now_ms: int, steady_ms: int) -> None:
+        """Time passes. now_ms: for what is held against records' timestamps. steady_ms: for when
+        something is due."""
         if self._waiting:
             return
         if self._steps is None:
-            self._steps = self._next(now_ms)
+            self._steps = self._next(now_ms, steady_ms)
         self._advance(None)
 
-    def _next(self, now_ms: int) -> Steps | None:
+    def _next(self, now_ms: int, steady_ms: int) -> Steps | None:
         """A sweep or a compaction, by turns where both are due."""
-        sweep, compaction = self._due(now_ms), self._compaction.due(now_ms)
+        sweep, compaction = self._due(steady_ms), self._compaction.due(steady_ms)
         if compaction and not (sweep and self._compacted_last):
             self._compacted_last = True
             return self._compaction.steps(now_ms)
         if not sweep:
             return None
         self._compacted_last = False
-        self._began_ms = now_ms
+        self._began_ms = steady_ms
         self._asked = False
         return self._sweep(now_ms)
 
-    def _due(self, now_ms: int) -> bool:
+    def _due(self, steady_ms: int) -> bool:
         interval = self._store.options.retention_check_ms
         if self._began_ms is None:
-            self._began_ms = now_ms - interval + min(FIRST_MS, interval)
-        passed = now_ms - self._began_ms
+            self._began_ms = steady_ms - interval + min(FIRST_MS, interval)
+        passed = steady_ms - self._began_ms
         return passed >= interval or (self._asked and passed >= SOON_MS)
 
     def _advance(self, answer: object) -> None:

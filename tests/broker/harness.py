@@ -43,12 +43,22 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self.passed_ms = 0.0
+        #: By how much somebody has set the time of day.
+        self.set_ms = 0
+        self._set_at_start_ms = 0
 
     def wall_ms(self) -> int:
-        return START_MS + int(self.passed_ms)
+        return START_MS + int(self.passed_ms) + self.set_ms
 
     def monotonic_ms(self) -> float:
         return self.passed_ms
+
+    def steady_ms(self) -> int:
+        return START_MS + int(self.passed_ms) + self._set_at_start_ms
+
+    def start(self) -> None:
+        """A process begins: what it takes for the time of day is what the machine says now."""
+        self._set_at_start_ms = self.set_ms
 
 
 class Harness:
@@ -67,6 +77,7 @@ class Harness:
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         config = ServerConfig(given)
         self.clock = VirtualClock() if clock is None else clock
+        self.clock.start()
         self.store = Store.open(
             path,
             options=StoreOptions(durability="os"),

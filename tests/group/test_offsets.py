@@ -245,7 +245,7 @@ class TestRows:
         a, b = Consumer(world, "a"), Consumer(world, "b", instance_id="ib")
         form(a, b)
         group = world.machine.registry.groups["g"]
-        again = decode_group(group.number, encode_group(group))
+        again = decode_group(group.number, encode_group(group, group.since_ms))
         for name in ClassicGroup.__slots__:
             if name not in ("members", "reason", "began_ms", "initial", "newcomer", "remaining_ms"):
                 assert getattr(again, name) == getattr(group, name), name

@@ -243,6 +243,7 @@ def test_full_disk_is_seen_before_it_is_full(store: Store, disk: Disk) -> None:
     store.flush()
     assert a.log_start_offset == 1
     disk.free = 10 * reserve
+    store.tick(10 + RETRY_MS)
     assert put(store, a, make_batch(), now_ms=10 + RETRY_MS) == 1
     assert store.refusing is None
 
@@ -256,6 +257,7 @@ def test_full_disk_that_lmdb_meets_first(store: Store, disk: Disk) -> None:
     assert isinstance(failed.ticket.error, DiskFull)
     assert isinstance(store.refusing, DiskFull)
     disk.failing.clear()
+    store.tick(10 + RETRY_MS)
     assert put(store, a, make_batch(), now_ms=10 + RETRY_MS) == 0
 
 
