@@ -17,9 +17,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.broker.cli_client import ClientError, Cluster, raise_for
-from ottla.broker.cli_offsets import EARLIEST, LATEST, list_offsets, start_offsets
-from ottla.broker.cli_output import print_json, print_rows, say
+from ottla.broker.cli_client import Cluster
+from ottla.broker.cli_errors import ClientError, problem, raise_for
+from ottla.broker.cli_offsets import EARLIEST, LATEST, check_where, offsets_of, start_offsets
+from ottla.broker.cli_output import count, fail, print_json, print_rows, say
 from ottla.group.subscription import partitions as assigned_partitions
 from ottla.wire.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.api.describe_groups import (
@@ -47,7 +48,6 @@ ATTEMPTS: Final = 20
 """How often members may come back between their removal and the commit before a reset gives up."""
 BY_NAME: Final = 9
 """OffsetCommit and OffsetFetch version, the last that names topics by name."""
-_WHERE: Final = re.compile(r"earliest|latest|@?-?\d+")
 _PATTERN: Final = re.compile(r"[*?\[]")
 _BACK: Final = (Error.UNKNOWN_MEMBER_ID, Error.REBALANCE_IN_PROGRESS)
 """How a coordinator refuses a commit because members are in the group."""
@@ -56,13 +56,13 @@ Offsets = dict[tuple[str, int], int]
 
 
 class Row(NamedTuple):
-    """One partition of a group, as `describe` shows it; -1: nothing committed, not known."""
+    """One partition of a group, as `describe` shows it; None: nothing committed, not known."""
 
     topic: str
     partition: int
-    committed: int
-    end: int
-    lag: int
+    committed: int | None
+    end: int | None
+    lag: int | None
     member: str
     client: str
     host: str
@@ -97,7 +97,7 @@ def _list(cluster: Cluster, args: argparse.Namespace) -> int:
 def _listed(cluster: Cluster) -> list[ListedGroup]:
     found: list[ListedGroup] = []
     for answer in cluster.call_all(ListGroupsRequest(), ListGroupsResponse):
-        raise_for(answer.error_code)
+        raise_for(answer.error_code, "the list of groups")
         found += answer.groups
     return sorted(found, key=lambda group: group.group_id)
 
@@ -161,20 +161,30 @@ def _print(group: DescribedGroup, rows: list[Row], as_json: bool) -> None:
                 "state": group.group_state,
                 "protocol": group.protocol_data,
                 "members": len(group.members),
-                "lag": sum(row.lag for row in rows if row.lag > 0),
+                "lag": _lag(rows),
                 "partitions": [row._asdict() for row in rows],
             }
         )
         return
     protocol = f"  {group.protocol_data}" if group.protocol_data else ""
-    lag = sum(row.lag for row in rows if row.lag > 0)
+    lag = _lag(rows)
     print(
-        f"{group.group_id}  {group.group_state}{protocol}  {len(group.members)} members  lag {lag}"
+        f"{group.group_id}  {group.group_state}{protocol}  {count(len(group.members), 'member')}"
+        f"  lag {'-' if lag is None else lag}"
     )
-    print_rows(False, Row._fields, rows)
+    print_rows(False, Row._fields, rows, optional=("host", "member", "client"))
+    unknown = sum(row.committed is None for row in rows)
+    if unknown:
+        print(f"nothing committed: {count(unknown, 'partition')}")
     idle = [member.client_id for member in group.members if not _assigned(member)]
     if idle:
         print(f"without partitions: {', '.join(sorted(idle))}")
+
+
+def _lag(rows: list[Row]) -> int | None:
+    """The sum of what is known; None when nothing is."""
+    known = [max(0, row.lag) for row in rows if row.lag is not None]
+    return sum(known) if known or not rows else None
 
 
 def _described(cluster: Cluster, name: str) -> DescribedGroup:
@@ -183,9 +193,9 @@ def _described(cluster: Cluster, name: str) -> DescribedGroup:
         name, DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse
     )
     (group,) = answer.groups
-    raise_for(group.error_code, group.error_message or f"{name}: {Error(group.error_code).name}")
+    raise_for(group.error_code, name)
     if group.group_state == "Dead":  # how brokers before 4.0 say it
-        raise KafkaError(Error.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+        raise problem(Error.GROUP_ID_NOT_FOUND, name)
     return group
 
 
@@ -194,12 +204,14 @@ def _committed(cluster: Cluster, name: str) -> Offsets:
     request = OffsetFetchRequest(groups=[wanted], require_stable=True)
     answer = cluster.call_coordinator(name, request, OffsetFetchResponse, at_most=BY_NAME)
     (group,) = answer.groups
-    raise_for(group.error_code)
+    raise_for(group.error_code, name)
     offsets = {}
     for topic in group.topics:
         for partition in topic.partitions:
-            raise_for(partition.error_code)
-            offsets[topic.name, partition.partition_index] = partition.committed_offset
+            place = topic.name, partition.partition_index
+            raise_for(partition.error_code, f"{name}: {place[0]} partition {place[1]}")
+            if partition.committed_offset >= 0:
+                offsets[place] = partition.committed_offset
     return offsets
 
 
@@ -222,8 +234,8 @@ def _rows(cluster: Cluster, group: DescribedGroup, committed: Offsets) -> list[R
     ends = _offsets(cluster, places, LATEST)
     rows = []
     for place in places:
-        offset, end, owner = committed.get(place, -1), ends.get(place, -1), owners.get(place)
-        lag = end - offset if offset >= 0 and end >= 0 else -1
+        offset, end, owner = committed.get(place), ends.get(place), owners.get(place)
+        lag = None if offset is None or end is None else end - offset
         rows.append(
             Row(
                 *place,
@@ -240,33 +252,33 @@ def _rows(cluster: Cluster, group: DescribedGroup, committed: Offsets) -> list[R
 
 def _offsets(cluster: Cluster, places: Iterable[tuple[str, int]], where: int) -> Offsets:
     """The offset at LATEST or EARLIEST of each place; topics that are gone are left out."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in places:
-        by_topic.setdefault(topic, []).append(index)
-    found = {}
-    for topic_answer in cluster.topics(by_topic) if by_topic else []:
-        name = topic_answer.name or ""
-        if not topic_answer.error_code:
-            there = {partition.partition_index for partition in topic_answer.partitions}
-            asked = [index for index in by_topic[name] if index in there]
-            for index, offset in list_offsets(cluster, name, asked, where).items():
-                found[name, index] = offset
-    return found
+    wanted = set(places)
+    there = {
+        (topic.name or "", partition.partition_index)
+        for topic in (cluster.topics({name for name, _ in wanted}) if wanted else [])
+        for partition in topic.partitions
+    }
+    return offsets_of(cluster, sorted(wanted & there), where)
 
 
 # ---------------------------------------------------------------------------------------- changing
 
 
 def _reset(cluster: Cluster, args: argparse.Namespace) -> int:
+    if args.to is not None:
+        check_where(args.to, "--to")
     before = _committed(cluster, args.name)
     after = _wanted(cluster, args, before)
     if not after:
-        raise ClientError(f"{args.name} has committed nothing: say with --topic what to reset")
+        raise ClientError(
+            f"{args.name} has committed nothing and no member of it owns a partition: say with"
+            " --topic what to reset"
+        )
     if not args.dry_run:
         removed = _move(cluster, args.name, after)
-        members = f", {removed} members removed first" if removed else ""
-        say(f"reset {args.name}: {len(after)} partitions{members}")
-    rows = [(*place, before.get(place, -1), offset) for place, offset in sorted(after.items())]
+        members = f", {count(removed, 'member')} removed first" if removed else ""
+        say(f"reset {args.name}: {count(len(after), 'partition')}{members}")
+    rows = [(*place, before.get(place), offset) for place, offset in sorted(after.items())]
     print_rows(args.json, ("topic", "partition", "before", "after"), rows)
     return 0
 
@@ -276,7 +288,7 @@ def _wanted(cluster: Cluster, args: argparse.Namespace, before: Offsets) -> Offs
     if args.from_file is not None:
         wanted = _from_file(Path(args.from_file))
     else:
-        places = _places(cluster, args.topic) if args.topic else sorted(before)
+        places = _places(cluster, args.topic) if args.topic else _own(cluster, args, before)
         wanted = {}
         for topic in dict.fromkeys(name for name, _ in places):
             indexes = [index for name, index in places if name == topic]
@@ -289,18 +301,36 @@ def _wanted(cluster: Cluster, args: argparse.Namespace, before: Offsets) -> Offs
     return {place: min(max(offset, starts[place]), ends[place]) for place, offset in wanted.items()}
 
 
+def _own(cluster: Cluster, args: argparse.Namespace, before: Offsets) -> list[tuple[str, int]]:
+    """What the group has committed and, unless offsets are shifted, what its members own."""
+    places = set(before)
+    if args.shift is None:
+        try:
+            members = _described(cluster, args.name).members
+        except KafkaError as error:
+            if error.error is not Error.GROUP_ID_NOT_FOUND:
+                raise
+            members = []
+        for member in members:
+            for topic, indexes in _assigned(member).items():
+                places.update((topic, index) for index in indexes)
+    return sorted(places)
+
+
 def _at(
     cluster: Cluster, args: argparse.Namespace, topic: str, indexes: list[int], before: Offsets
 ) -> dict[int, int]:
     if args.shift is not None:
-        missing = [index for index in indexes if before.get((topic, index), -1) < 0]
+        missing = [index for index in indexes if (topic, index) not in before]
         if missing:
             raise ClientError(f"nothing is committed for {topic} {missing[0]} to shift from")
         return {index: before[topic, index] + args.shift for index in indexes}
-    if not _WHERE.fullmatch(args.to):
-        raise ClientError(f"--to {args.to}: not earliest, latest, an offset, -N or @MS")
-    cluster.topics([topic])  # who leads
-    return start_offsets(cluster, topic, indexes, args.to)
+    found = cluster.topic(topic)
+    there = {partition.partition_index for partition in found.partitions}
+    for index in indexes:
+        if index not in there:
+            raise ClientError(f"no such partition: {topic} {index}")
+    return start_offsets(cluster, topic, indexes, args.to, "--to")
 
 
 def _places(cluster: Cluster, wanted: list[str]) -> list[tuple[str, int]]:
@@ -308,8 +338,7 @@ def _places(cluster: Cluster, wanted: list[str]) -> list[tuple[str, int]]:
     places = []
     for text in wanted:
         name, colon, listed = text.partition(":")
-        (topic,) = cluster.topics([name])
-        raise_for(topic.error_code, f"{name}: {Error(topic.error_code).name}")
+        topic = cluster.topic(name)
         there = sorted(partition.partition_index for partition in topic.partitions)
         try:
             indexes = [int(index) for index in listed.split(",")] if colon else there
@@ -327,8 +356,10 @@ def _from_file(path: Path) -> Offsets:
     try:
         with path.open(newline="") as lines:
             return {(row[0], int(row[1])): int(row[2]) for row in csv.reader(lines) if row}
-    except (OSError, ValueError, IndexError) as error:
-        raise ClientError(f"{path}: not lines of topic,partition,offset: {error}") from None
+    except OSError as error:
+        raise ClientError(f"{path}: {error.strerror}") from None
+    except (ValueError, IndexError, csv.Error):
+        raise ClientError(f"{path}: not lines of topic,partition,offset") from None
 
 
 def _move(cluster: Cluster, name: str, offsets: Offsets) -> int:
@@ -340,7 +371,7 @@ def _move(cluster: Cluster, name: str, offsets: Offsets) -> int:
         if refused is None:
             return removed
         if refused not in _BACK:
-            raise KafkaError(refused)
+            raise problem(refused, name)
         time.sleep(0.02 * attempt)
     raise ClientError(
         f"members of {name} came back {ATTEMPTS} times before the offsets could be written:"
@@ -369,12 +400,12 @@ def _fence(cluster: Cluster, name: str) -> int:
             ],
         )
         answer = cluster.call_coordinator(name, leaving, LeaveGroupResponse)
-        raise_for(answer.error_code)
+        raise_for(answer.error_code, name)
     return len(members)
 
 
-def _commit(cluster: Cluster, name: str, offsets: Offsets) -> Error | None:
-    """Commit as a consumer without a group does; why it was refused."""
+def _commit(cluster: Cluster, name: str, offsets: Offsets) -> int | None:
+    """Commit as a consumer without a group does; the error code, if it was refused."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (topic, index), offset in offsets.items():
         part = OffsetCommitRequestPartition(
@@ -384,7 +415,7 @@ def _commit(cluster: Cluster, name: str, offsets: Offsets) -> Error | None:
     request = OffsetCommitRequest(group_id=name, topics=list(topics.values()))
     answer = cluster.call_coordinator(name, request, OffsetCommitResponse, at_most=BY_NAME)
     codes = {p.error_code for topic in answer.topics for p in topic.partitions}
-    return Error(max(codes)) if max(codes) else None
+    return max(codes) or None
 
 
 def _delete(cluster: Cluster, args: argparse.Namespace) -> int:
@@ -392,10 +423,9 @@ def _delete(cluster: Cluster, args: argparse.Namespace) -> int:
     for name in _named(cluster, args.names):
         request = DeleteGroupsRequest(groups_names=[name])
         answer = cluster.call_coordinator(name, request, DeleteGroupsResponse)
-        error = Error(answer.results[0].error_code)
-        if error:
-            say(f"ottla: {name}: {error.name}")
-            status = 1
+        code = answer.results[0].error_code
+        if code:
+            status = fail(problem(code, name).message)
         elif args.json:
             print_json({"deleted": name})
         else:

@@ -1,194 +1,171 @@
-"""`ottla produce`: lines become records."""
+"""`ottla produce`: lines become records.
+
+Lines are gathered for a tenth of a second (on a terminal: not at all) or until a batch is full, and
+sent together, partition by partition. Each such round is acknowledged before the next one begins:
+then the records that are safe are those of the first so many lines, and a command that gives up can
+say with which line to go on. With acks=all the producer is idempotent, so that a batch sent again
+after a lost connection is not written twice.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
-from ottla.broker.cli_client import ClientError, Cluster, raise_for
-from ottla.broker.cli_output import print_json, say
-from ottla.broker.cli_partitioner import partition_of
-from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.wire.api.metadata import MetadataResponseTopic as Topic
-from ottla.wire.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
+from ottla.broker.cli_client import Cluster
+from ottla.broker.cli_errors import ClientError, Unreachable, problem
+from ottla.broker.cli_input import Stop, arriving
+from ottla.broker.cli_output import count, print_json, say
+from ottla.broker.cli_records import BadLine, Line, from_json, text_parser
+from ottla.broker.cli_sender import Sender
+from ottla.wire.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
 )
-from ottla.wire.codecs import Codec
-from ottla.wire.errors import Error
-from ottla.wire.records import Record, build_batch
+from ottla.wire.api.metadata import MetadataResponseTopic as Topic
+from ottla.wire.errors import Error, KafkaError
 
-_BATCH_BYTES = 512 * 1024
-_TIMEOUT_MS = 30_000
-_CREATION_S = 15.0
-_ACKS = {"0": 0, "1": 1, "all": -1}
-
-
-class Line(NamedTuple):
-    """What one line of the input asks for."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[bytes, bytes | None], ...] = ()
-    timestamp: int | None = None
-    partition: int | None = None
+LINGER_S: Final = 0.1
+_CREATION_S: Final = 15.0
+_BROKER: Final = 4
 
 
 def produce(args: argparse.Namespace) -> int:
     """Send every line; gives the exit status."""
-    with Cluster(args.bootstrap_server) as cluster:
-        sender = _Sender(cluster, _ready_topic(cluster, args.topic), args)
-        if args.file:
-            with open(args.file, "rb") as lines:
-                sender.send_all(_parsed(args, lines))
-        else:
-            sender.send_all(_parsed(args, sys.stdin.buffer))
-    sender.report()
-    return 0
+    with _input(args.file) as fd, Cluster(args.bootstrap_server) as cluster:
+        sender = Sender(cluster, _ready_topic(cluster, args.topic), args)
+        terminal = os.isatty(fd)
+        if terminal:
+            say("one record a line; Ctrl-D ends the input")
+        with Stop() as stop:
+            try:
+                _send_all(args, sender, arriving(fd, 0.0 if terminal else LINGER_S, stop))
+            except (ClientError, KafkaError, KeyboardInterrupt) as error:
+                _report(args, sender)
+                _say_where_to_go_on(args, sender, isinstance(error, Unreachable))
+                raise
+            _report(args, sender)
+            return 0 if stop.signal is None else 128 + stop.signal
+
+
+@contextmanager
+def _input(path: str | None) -> Iterator[int]:
+    """The descriptor to read from. Raises ClientError."""
+    try:
+        fd = sys.stdin.fileno() if path is None else os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise ClientError(f"{path or 'standard input'}: {error.strerror}") from None
+    except (AttributeError, ValueError):  # closed, or a path with a zero byte
+        raise ClientError(f"{path or 'standard input'}: cannot be opened") from None
+    try:
+        yield fd
+    finally:
+        if path is not None:
+            os.close(fd)
+
+
+def _send_all(args: argparse.Namespace, sender: Sender, pieces: Iterator[list[bytes]]) -> None:
+    """Raises ClientError and KafkaError; what was read before a bad line is sent first."""
+    parse = from_json if args.json else text_parser(args.key_separator, args.null)
+    try:
+        for lines in pieces:
+            for line in lines:
+                _take(sender, parse, line.removesuffix(b"\r"))
+            if not lines:
+                sender.flush()
+    except ClientError:
+        sender.flush()
+        raise
+    sender.flush()
+
+
+def _take(sender: Sender, parse: Callable[[bytes], Line], line: bytes) -> None:
+    number = sender.lines + 1
+    try:
+        parsed = parse(line)
+        partition = sender.place(parsed)
+    except BadLine as error:
+        raise ClientError(f"line {number} {error}") from None
+    sender.take(parsed, partition)
 
 
 def _ready_topic(cluster: Cluster, name: str) -> Topic:
-    """The topic, made by the cluster when that is how the cluster is set up. Raises ClientError."""
+    """The topic, created by the cluster when it is set up to do so. Raises ClientError,
+    KafkaError."""
     deadline = time.monotonic() + _CREATION_S
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    asked_for_setting = False
     while True:
-        (topic,) = cluster.call(request, MetadataResponse).topics
-        if topic.error_code == Error.NONE:
-            break
-        retry = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.LEADER_NOT_AVAILABLE)
-        if topic.error_code not in retry or time.monotonic() > deadline:
-            raise ClientError(f"{name}: {Error(topic.error_code).name}")
-        time.sleep(0.1)
-    (topic,) = cluster.topics([name])
-    return topic
-
-
-def _parsed(args: argparse.Namespace, lines: Iterable[bytes]) -> Iterator[Line]:
-    separator = None if args.key_separator is None else args.key_separator.encode()
-    for number, raw in enumerate(lines, 1):
-        line = raw.rstrip(b"\r\n")
-        if args.json:
-            yield _from_json(line, number)
-        elif separator is None:
-            yield Line(None, line)
-        else:
-            key, found, value = line.partition(separator)
-            if not found:
-                raise ClientError(f"line {number} has no {args.key_separator!r}")
-            yield Line(key, value)
-
-
-def _from_json(line: bytes, number: int) -> Line:
-    try:
-        fields = json.loads(line)
-        headers = fields.get("headers") or {}
-        return Line(
-            _bytes(fields.get("key")),
-            _bytes(fields.get("value")),
-            tuple((name.encode(), _bytes(text)) for name, text in headers.items()),
-            fields.get("timestamp"),
-            fields.get("partition"),
-        )
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ClientError(f"line {number} is no record in JSON: {error}") from None
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
-
-
-class _Sender:
-    """Gathers records by partition and sends a batch when it is full."""
-
-    def __init__(self, cluster: Cluster, topic: Topic, args: argparse.Namespace) -> None:
-        self._cluster = cluster
-        self._topic = topic
-        self._args = args
-        self._codec = Codec[args.compression]
-        self._waiting: dict[int, list[Record]] = defaultdict(list)
-        self._sizes: dict[int, int] = defaultdict(int)
-        self._next_partition = 0
-        self._sent: dict[int, list[int]] = {}
-        self._bytes = 0
-
-    def send_all(self, lines: Iterable[Line]) -> None:
-        for line in lines:
-            self._take(line)
-        for partition in list(self._waiting):
-            self._send(partition)
-
-    def report(self) -> None:
-        """How much went where."""
-        records = sum(count for count, _, _ in self._sent.values())
-        if self._args.json:
-            for partition, (count, first, last) in sorted(self._sent.items()):
-                print_json(
-                    {
-                        "topic": self._args.topic,
-                        "partition": partition,
-                        "records": count,
-                        "first_offset": first,
-                        "last_offset": last,
-                    }
+        (topic,) = cluster.topics([name], create=True)
+        code = topic.error_code
+        led = all(partition.leader_id >= 0 for partition in topic.partitions)
+        if code == Error.NONE and led:
+            return topic
+        if code == Error.UNKNOWN_TOPIC_OR_PARTITION and not asked_for_setting:
+            asked_for_setting = True
+            if not _creates_topics(cluster):
+                raise problem(
+                    code,
+                    name,
+                    "there is no such topic and the cluster creates none by itself"
+                    f" (auto.create.topics.enable=false); `ottla topics create {name}` does",
                 )
-        else:
-            say(
-                f"{records} records, {self._bytes} bytes to {len(self._sent)} partitions"
-                f" of {self._args.topic}"
+        passing = (Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.LEADER_NOT_AVAILABLE)
+        if code not in passing or time.monotonic() > deadline:
+            raise problem(code or Error.LEADER_NOT_AVAILABLE, name)
+        time.sleep(0.1)
+
+
+def _creates_topics(cluster: Cluster) -> bool:
+    """Whether a broker creates topics that clients ask for; True where it does not say."""
+    resource = DescribeConfigsResource(
+        resource_type=_BROKER,
+        resource_name=str(cluster.any_node()),
+        configuration_keys=["auto.create.topics.enable"],
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    try:
+        answer = cluster.call_node(cluster.any_node(), request, DescribeConfigsResponse)
+    except ClientError:
+        return True
+    return [config.value for result in answer.results for config in result.configs] != ["false"]
+
+
+# ---------------------------------------------------------------------------------------- outcome
+
+
+def _report(args: argparse.Namespace, sender: Sender) -> None:
+    """How much went where."""
+    if args.json:
+        for partition, sent in sorted(sender.sent.items()):
+            print_json(
+                {
+                    "topic": args.topic,
+                    "partition": partition,
+                    "records": sent.records,
+                    "first_offset": sent.first_offset,
+                    "last_offset": sent.last_offset,
+                }
             )
+        return
+    records = sum(sent.records for sent in sender.sent.values())
+    say(
+        f"{count(records, 'record')}, {count(sender.bytes, 'byte')} to"
+        f" {count(len(sender.sent), 'partition')} of {args.topic}"
+    )
 
-    def _take(self, line: Line) -> None:
-        partition = self._place(line)
-        waiting = self._waiting[partition]
-        timestamp = line.timestamp if line.timestamp is not None else time.time_ns() // 1_000_000
-        waiting.append(Record(len(waiting), timestamp, line.key, line.value, line.headers))
-        size = len(line.key or b"") + len(line.value or b"")
-        self._bytes += size
-        self._sizes[partition] += size
-        if self._sizes[partition] >= _BATCH_BYTES:
-            self._send(partition)
 
-    def _place(self, line: Line) -> int:
-        count = len(self._topic.partitions)
-        partition = line.partition if line.partition is not None else self._args.partition
-        if partition is None:
-            if line.key is not None:
-                return partition_of(line.key, count)
-            return self._next_partition % count
-        if not 0 <= partition < count:
-            raise ClientError(f"{self._args.topic} has no partition {partition}")
-        return int(partition)
-
-    def _send(self, partition: int) -> None:
-        records = self._waiting.pop(partition)
-        self._sizes.pop(partition)
-        self._next_partition += 1  # records without a key go on to the next one
-        batch = build_batch(records, codec=self._codec)
-        data = PartitionProduceData(index=partition, records=batch)
-        topic = TopicProduceData(
-            name=self._args.topic, topic_id=self._topic.topic_id, partition_data=[data]
-        )
-        request = ProduceRequest(
-            acks=_ACKS[self._args.acks], timeout_ms=_TIMEOUT_MS, topic_data=[topic]
-        )
-        if request.acks == 0:  # nothing comes back, offsets neither
-            self._cluster.tell_leader(self._args.topic, partition, request)
-            self._count(partition, len(records), -1)
-            return
-        answer = self._cluster.call_leader(self._args.topic, partition, request, ProduceResponse)
-        for result in answer.responses[0].partition_responses:
-            raise_for(result.error_code, result.error_message)
-            self._count(partition, len(records), result.base_offset)
-
-    def _count(self, partition: int, records: int, base_offset: int) -> None:
-        last = -1 if base_offset < 0 else base_offset + records - 1
-        sent = self._sent.setdefault(partition, [0, base_offset, last])
-        sent[0] += records
-        sent[2] = last
+def _say_where_to_go_on(args: argparse.Namespace, sender: Sender, lost: bool) -> None:
+    """After an error: what is safe, and the line to go on with."""
+    sent, first = sender.total, sender.first_open_line
+    verb = "sent" if args.acks == "0" else "acknowledged"
+    later = sent - (first - 1)
+    doubt = "; lines from there on may have arrived all the same" if lost else ""
+    beyond = f" ({later:,} of them from that line on)" if later > 0 else ""
+    were = "was" if sent == 1 else "were"
+    say(f"{count(sent, 'record')} {were} {verb}; go on with line {first:,}{beyond}{doubt}")

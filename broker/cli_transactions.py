@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from ottla.broker.cli_client import ClientError, Cluster, raise_for
+from ottla.broker.cli_client import Cluster
+from ottla.broker.cli_errors import ClientError, problem, raise_for
 from ottla.broker.cli_output import print_json, print_rows, print_table, say
 from ottla.wire.api.describe_producers import (
     DescribeProducersRequest,
@@ -36,7 +37,7 @@ from ottla.wire.api.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.wire.errors import Error, KafkaError
+from ottla.wire.errors import Error
 
 TRANSACTION: Final = 1
 """FindCoordinator's key type."""
@@ -108,7 +109,7 @@ def _listed(cluster: Cluster, request: ListTransactionsRequest) -> Iterator[List
             raise ClientError(
                 f"--pattern {request.transactional_id_pattern!r} is not a valid regular expression"
             )
-        raise_for(answer.error_code)
+        raise_for(answer.error_code, "the list of transactions")
         if answer.unknown_state_filters:
             raise ClientError(
                 f"--state: there is no state {answer.unknown_state_filters[0]!r}: it is Empty,"
@@ -133,7 +134,7 @@ def _described(cluster: Cluster, transactional_id: str) -> TransactionState:
     ).transaction_states
     if found.error_code == Error.TRANSACTIONAL_ID_NOT_FOUND:
         raise ClientError(f"there is no transactional id {transactional_id!r}: {_SEE_LIST}")
-    raise_for(found.error_code)
+    raise_for(found.error_code, transactional_id)
     return found
 
 
@@ -220,7 +221,7 @@ def _open(cluster: Cluster, topic: str, index: int) -> list[Open]:
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[index])])
     answer = cluster.call_leader(topic, index, request, DescribeProducersResponse)
     (found,) = answer.topics[0].partitions
-    raise_for(found.error_code, found.error_message)
+    raise_for(found.error_code, f"{topic} partition {index}", found.error_message)
     return [
         Open(
             topic,
@@ -266,7 +267,7 @@ def _abort_id(cluster: Cluster, transactional_id: str) -> int:
         transactional_id, request, InitProducerIdResponse, key_type=TRANSACTION
     )
     if answer.error_code != Error.CONCURRENT_TRANSACTIONS:  # what is said while it is aborted
-        raise_for(answer.error_code)
+        raise_for(answer.error_code, transactional_id)
     deadline = time.monotonic() + PATIENCE_S
     while found.transaction_state in _UNDER_WAY:
         if time.monotonic() > deadline:
@@ -280,8 +281,7 @@ def _abort_id(cluster: Cluster, transactional_id: str) -> int:
 def _abort_hanging(cluster: Cluster, topic: str, index: int, producer_id: int) -> int:
     (described,) = cluster.topics([topic])
     if described.error_code:
-        error = Error(described.error_code)
-        raise KafkaError(error, f"--topic: there is no topic {topic}; {_SEE_HANGING}")
+        raise problem(described.error_code, f"--topic {topic}", f"there is none; {_SEE_HANGING}")
     count = len(described.partitions)
     if not any(partition.partition_index == index for partition in described.partitions):
         raise ClientError(f"--partition: {topic} has no partition {index}, but 0 to {count - 1}")
@@ -306,7 +306,6 @@ def _abort_hanging(cluster: Cluster, topic: str, index: int, producer_id: int) -
     request = WriteTxnMarkersRequest(markers=[marker])
     answer = cluster.call_leader(topic, index, request, WriteTxnMarkersResponse)
     code = answer.markers[0].topics[0].partitions[0].error_code
-    if code:
-        raise KafkaError(Error(code))
+    raise_for(code, f"{topic} partition {index}")
     say(f"the transaction of producer {producer_id} in {topic}-{index} is aborted")
     return 0

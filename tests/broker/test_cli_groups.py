@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.broker.commands import Run
 from tests.broker.serving import Serving, ottla
 from tests.group.simulated import commit_request, subscription
 
@@ -29,6 +29,7 @@ from ottla.wire.errors import Error
 
 ALL_OF_T = b"\0\0\0\0\0\1\0\1t\0\0\0\3\0\0\0\0\0\0\0\1\0\0\0\2\xff\xff\xff\xff"
 """An assignment: partitions 0, 1, 2 of topic t."""
+NOT_EMPTY = "the group has members; stop them first (NON_EMPTY_GROUP)"
 
 
 @pytest.fixture(scope="module")
@@ -45,26 +46,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert broker.stop() == (0, "")
 
 
-class Run:
-    """Runs commands in this process and keeps what they print."""
-
-    def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._address = address
-        self._capsys = capsys
-
-    def __call__(self, *args: str) -> tuple[int, str, str]:
-        status = main(["groups", *args, "--bootstrap-server", self._address])
-        return status, *self._capsys.readouterr()
-
-    def json(self, *args: str) -> list[dict[str, object]]:
-        status, out, errors = self(*args, "--json")
-        assert status == 0, errors
-        return [json.loads(line) for line in out.splitlines()]
-
-
 @pytest.fixture
 def run(address: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(address, capsys)
+    return Run(address, capsys, "groups")
 
 
 class Member:
@@ -140,16 +124,17 @@ def test_list_and_describe(run: Run, address: str) -> None:
     assert [(r["partition"], r["committed"], r["end"], r["lag"]) for r in rows] == [
         (0, 4, 10, 6),
         (1, 10, 10, 0),
-        (2, -1, 10, -1),
+        (2, None, 10, None),
     ]
     assert {row["member"] for row in rows} == {member.member_id}
     status, out, _ = run("describe", "seen")
-    assert (status, out.splitlines()[0]) == (0, "seen  Stable  range  1 members  lag 6")
+    assert (status, out.splitlines()[0]) == (0, "seen  Stable  range  1 member  lag 6")
 
 
 def test_a_group_that_is_not_there(run: Run) -> None:
-    assert run("describe", "nobody") == (1, "", "ottla: Group nobody not found.\n")
-    assert run("delete", "nobody") == (1, "", "ottla: nobody: GROUP_ID_NOT_FOUND\n")
+    missing = "ottla: nobody: there is no such group (GROUP_ID_NOT_FOUND)\n"
+    assert run("describe", "nobody") == (1, "", missing)
+    assert run("delete", "nobody") == (1, "", missing)
     assert run("reset", "nobody", "--to", "latest")[2].startswith("ottla: nobody has committed")
 
 
@@ -202,10 +187,13 @@ def test_reset_from_a_file(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("--to", "yesterday"), "--to yesterday: not earliest, latest, an offset, -N or @MS"),
+        (("--to", "yesterday"), "--to yesterday: not earliest, latest, an offset, -N or @TIME"),
         (("--to", "1", "--topic", "t:9"), "no such partition: t 9"),
         (("--to", "1", "--topic", "t:x"), "--topic t:x: not TOPIC or TOPIC:0,3"),
-        (("--to", "1", "--topic", "nowhere"), "nowhere: UNKNOWN_TOPIC_OR_PARTITION"),
+        (
+            ("--to", "1", "--topic", "nowhere"),
+            "nowhere: there is no such topic or partition (UNKNOWN_TOPIC_OR_PARTITION)",
+        ),
         (("--shift", "1", "--topic", "t"), "nothing is committed for t 0 to shift from"),
     ],
 )
@@ -219,7 +207,7 @@ def test_a_live_group_is_fenced_first(run: Run, address: str) -> None:
     member = Member(address, "live")
     assert member.commit({0: 9, 1: 9, 2: 9}) == Error.NONE
     status, _, errors = run("reset", "live", "--to", "earliest")
-    assert (status, errors) == (0, "reset live: 3 partitions, 1 members removed first\n")
+    assert (status, errors) == (0, "reset live: 3 partitions, 1 member removed first\n")
     assert member.commit({0: 9}) == Error.UNKNOWN_MEMBER_ID
     assert member.heartbeat() == Error.UNKNOWN_MEMBER_ID
     assert committed(run, "live") == {0: 0, 1: 0, 2: 0}
@@ -246,11 +234,25 @@ def test_members_that_come_back_at_once_are_fenced_again(
     assert committed(run, "eager") == {0: 2, 1: 2, 2: 2}
 
 
+def test_reset_of_members_that_have_committed_nothing(run: Run, address: str) -> None:
+    member = Member(address, "fresh")
+    status, out, errors = run("describe", "fresh")
+    assert out.splitlines()[0] == "fresh  Stable  range  1 member  lag -"
+    assert out.splitlines()[2].startswith("t\t0\t-\t10\t-\t")
+    assert out.splitlines()[-1] == "nothing committed: 3 partitions"
+    (group,) = run.json("describe", "fresh")
+    assert group["lag"] is None
+    status, _, errors = run("reset", "fresh", "--to", "earliest")
+    assert (status, errors) == (0, "reset fresh: 3 partitions, 1 member removed first\n")
+    assert member.heartbeat() == Error.UNKNOWN_MEMBER_ID
+    assert committed(run, "fresh") == {0: 0, 1: 0, 2: 0}
+
+
 def test_delete(run: Run, address: str) -> None:
     Member(address, "used")
     run("reset", "unused", "--to", "1", "--topic", "t")
     status, _, errors = run("delete", "used", "unused")
-    assert (status, errors) == (1, "ottla: used: NON_EMPTY_GROUP\ndeleted unused\n")
+    assert (status, errors) == (1, f"ottla: used: {NOT_EMPTY}\ndeleted unused\n")
     assert run("describe", "unused")[0] == 1
 
 
@@ -277,7 +279,7 @@ def test_watch_shows_a_group_when_it_has_changed(run: Run, monkeypatch: pytest.M
         if number == 3:
             raise KeyboardInterrupt
         if number == 1:
-            assert main(["groups", "reset", "watched", "--to", "4", "-b", run._address]) == 0
+            assert main(["groups", "reset", "watched", "--to", "4", "-b", run.address]) == 0
 
     monkeypatch.setattr("ottla.broker.cli_groups.time.sleep", between)
     status, out, _ = run("watch", "watched")

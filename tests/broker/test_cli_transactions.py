@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
-from tests.broker.harness import START_MS
+from tests.broker.commands import Producer, Run
 from tests.broker.serving import Serving, ottla
 
 from ottla.broker.cli import main
-from ottla.broker.cli_client import Connection
-from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from ottla.wire.errors import Error
-from ottla.wire.records import TRANSACTIONAL, Record, build_batch
 
 
 @pytest.fixture(scope="module")
@@ -34,54 +24,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert broker.stop() == (0, "")
 
 
-class Producer:
-    """A transactional producer with one batch in an open transaction."""
-
-    def __init__(self, address: str, name: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.connection = Connection(host, int(port))
-        self.name = name
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        answer = self.connection.call(request, InitProducerIdResponse)
-        assert answer.error_code == 0
-        self.id, self.epoch = answer.producer_id, answer.producer_epoch
-
-    def produce(self, partition: int = 0, version: int = 12, sequence: int = 0) -> Error:
-        """Version 12 adds the partition; 9 does not, and the broker here does not look."""
-        batch = build_batch(
-            [Record(0, START_MS, None, b"v")],
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            base_sequence=sequence,
-            attributes=TRANSACTIONAL,
-        )
-        data = PartitionProduceData(index=partition, records=bytes(batch))
-        topics = [TopicProduceData(name="t", partition_data=[data])]
-        request = ProduceRequest(transactional_id=self.name, acks=-1, topic_data=topics)
-        answer = self.connection.call(request, ProduceResponse, version)
-        return Error(answer.responses[0].partition_responses[0].error_code)
-
-
-class Run:
-    """Runs commands in this process and keeps what they print."""
-
-    def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._address = address
-        self._capsys = capsys
-
-    def __call__(self, *args: str) -> tuple[int, str, str]:
-        status = main(["transactions", *args, "--bootstrap-server", self._address])
-        return status, *self._capsys.readouterr()
-
-    def json(self, *args: str) -> list[dict[str, object]]:
-        status, out, errors = self(*args, "--json")
-        assert status == 0, errors
-        return [json.loads(line) for line in out.splitlines()]
-
-
 @pytest.fixture
 def run(address: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(address, capsys)
+    return Run(address, capsys, "transactions")
 
 
 def test_listing_describing_and_aborting_one(address: str, run: Run) -> None:
@@ -182,11 +127,11 @@ def test_what_its_coordinator_will_end_is_left_to_it(address: str, run: Run) -> 
         ),
         (
             ("abort", "--topic", "", "--partition", "0", "--producer-id", "0"),
-            "--topic: there is no topic",
+            "--topic : there is none",
         ),
         (
             ("abort", "--topic", "no", "--partition", "0", "--producer-id", "0"),
-            "--topic: there is no topic no; `ottla transactions list --hanging`",
+            "--topic no: there is none; `ottla transactions list --hanging`",
         ),
     ],
 )
@@ -201,8 +146,8 @@ def test_what_cannot_be_done_is_said(run: Run, args: tuple[str, ...], said: str)
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("127.0.0.1:1", "no broker at 127.0.0.1:1: Connection refused; --bootstrap-server says"),
-        ("nowhere", "--bootstrap-server: 'nowhere' is not host:port"),
+        ("127.0.0.1:1", "cannot connect to 127.0.0.1:1: connection refused (set --boot"),
+        ("nowhere:x", "--bootstrap-server: 'nowhere:x' is not HOST or HOST:PORT"),
     ],
 )
 def test_a_broker_that_is_not_there_is_said(
