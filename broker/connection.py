@@ -80,6 +80,12 @@ class Slot:
             self.on_lost = None
             self._connection._filled(self)
 
+    def grow(self, size: int) -> None:
+        """It has become so many bytes more than were sent."""
+        if self._buffers is None:
+            self.size += size
+            self._connection._grown(size)
+
     def close(self, reason: str) -> None:
         """Instead of an answer close the connection, when this request's turn comes."""
         self._closing = reason
@@ -324,6 +330,10 @@ class Connection:
         self._held += slot.size
         self._host.budget.take(slot.size)
         return slot
+
+    def _grown(self, size: int) -> None:
+        self._held += size
+        self._host.budget.take(size)
 
     def _filled(self, filled: Slot) -> None:
         self._held -= filled.size

@@ -6,7 +6,9 @@ A handler file holds one API:
 
 `handle(ctx, request)` gives the response, or parks (`ctx.park()`, later `ctx.reply(response)`), or
 raises KafkaError to have `on_error(request, error)` build the response. It runs on the event loop,
-so it takes under a millisecond; what may take longer goes to a thread and is parked meanwhile.
+so it takes under a millisecond. What may take longer, because a request may name thousands of
+things, is a generator: `handle` yields after each small step and returns what it would have
+returned (slices.py). What waits for a disk goes to a thread and is parked meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ottla.broker.connection import Connection, Slot
 from ottla.broker.coordinator import Coordinator
 from ottla.broker.features import Features
 from ottla.broker.limits import Unsent
+from ottla.broker.slices import Slices
 from ottla.broker.transactions import Transactions
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import KafkaError
@@ -59,7 +62,8 @@ class Api:
 
     request: type[Message]
     response: type[Message]
-    #: handle(ctx, request) -> response | Parked. Any: each handler takes its own request type.
+    #: handle(ctx, request) -> response | Parked, or a generator that returns one of them. Any: each
+    #: handler takes its own request type.
     handle: Callable[[Context, Any], Any]
     #: on_error(request, error) -> a response whose error fields, wherever they are, say `error`.
     on_error: Callable[[Any, KafkaError], Message]
@@ -88,6 +92,8 @@ class Broker:
     listeners: dict[str, Listener] = field(default_factory=dict)
     #: The APIs served, by key (dispatch.py); ApiVersions is derived from it.
     apis: dict[int, Api] = field(default_factory=dict)
+    #: Work that takes long, in slices.
+    slices: Slices = field(init=False)
     #: What clients are slow to take (server.py).
     unsent: Unsent = field(init=False)
     #: Levels in force of the cluster's features; made of the rest.
@@ -102,6 +108,7 @@ class Broker:
     on_stop: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.slices = Slices(self.clock, self.timers)
         self.unsent = Unsent(self.config.ottla_send_max_bytes)
         self.features = Features(self.store)
         self.coordinator = Coordinator(self)
@@ -111,7 +118,7 @@ class Broker:
 class Context:
     """One request: what it came with, and the place of its answer."""
 
-    __slots__ = ("_route", "_slot", "broker", "connection", "header", "request")
+    __slots__ = ("_held", "_route", "_slot", "broker", "connection", "header", "request")
 
     def __init__(
         self,
@@ -123,6 +130,8 @@ class Context:
     ) -> None:
         self._route = route
         self._slot: Slot | None = None
+        #: The place of the answer while a long request is read or handled, step by step.
+        self._held: Slot | None = None
         self.broker = broker
         self.connection = connection
         self.header = header
@@ -150,8 +159,20 @@ class Context:
         """Answer later: the handler returns what this gives, and somebody calls `reply`, `fail`,
         `no_reply` or `close` on it. The first call counts, further ones are ignored."""
         if self._slot is None:
-            self._slot = self.connection.park(ahead=self._route.ahead)
+            self._slot = self._held or self.connection.park(ahead=self._route.ahead)
         return self
+
+    @property
+    def is_long(self) -> bool:
+        """It takes more than one turn of the loop to read or to handle."""
+        return self._held is not None
+
+    def hold(self) -> Slot:
+        """Keep the place of the answer while the handler's steps are taken. Unlike behind a parked
+        `ahead` request nothing starts behind it: it has not admitted all of its effects."""
+        if self._held is None:
+            self._held = self._slot or self.connection.park(ahead=False)
+        return self._held
 
     @property
     def parked(self) -> bool:

@@ -5,25 +5,30 @@ announced by ApiVersions, and nothing else has to know. What a handler raises is
 answer here and nowhere else: KafkaError and trouble with the log through the handler's `on_error`,
 a broken frame by closing the connection, anything else is a bug: logged with its traceback,
 answered UNKNOWN_SERVER_ERROR.
+
+A request or an answer of many elements is read, handled and written in slices (slices.py); its
+connection starts nothing else meanwhile. The usual small one knows nothing of that: it is read and
+written by functions that give up at FEW_ELEMENTS.
 """
 
 from __future__ import annotations
 
 import logging
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from types import GeneratorType
+from typing import Any, Final
 
 from ottla.broker import handlers
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.context import Api, Broker, CloseConnection, Context, Encoded
 from ottla.log.errors import LogError
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.wire.compile import decoders, encode
-from ottla.wire.errors import Error, FrameError, KafkaError
+from ottla.wire.compile import decode_steps, decoders, encode_few, encode_steps
+from ottla.wire.errors import Error, FrameError, KafkaError, Long
 from ottla.wire.frame import PREFIX
 from ottla.wire.header import RequestHeader, decode_request_header
 from ottla.wire.primitives import Buffer
@@ -32,6 +37,11 @@ from ottla.wire.schema import Message
 _logger = logging.getLogger(__name__)
 
 API_VERSIONS: Final = 18
+
+#: What a long request counts for in the budget while it is handled, in multiples of its frame, and
+#: at most in bytes: that many objects are made of it.
+_LONG_FACTOR: Final = 8
+_LONG_MOST: Final = 32 << 20
 
 _START: Final = Struct(">hhi")  # api_key, api_version, correlation_id: the same in every header
 _HEAD: Final = Struct(">ii").pack  # size, correlation_id
@@ -79,8 +89,12 @@ class Route:
         self._flexible_response = self.flexible and api.request.api_key != API_VERSIONS
 
     def frame(self, correlation_id: int, response: Message) -> Sequence[Buffer]:
-        """The answer as it goes out: buffers, the first with size and header."""
-        body = [response.body] if type(response) is Encoded else encode(response, self.version)
+        """The answer as it goes out: buffers, the first with size and header. Raises Long."""
+        if type(response) is Encoded:
+            return self._enclosed(correlation_id, [response.body])
+        return self._enclosed(correlation_id, encode_few(response, self.version))
+
+    def _enclosed(self, correlation_id: int, body: list[Buffer]) -> Sequence[Buffer]:
         if self._flexible_response:
             size = sum(map(len, body)) + 5
             body[0] = _FLEXIBLE_HEAD(size, correlation_id) + body[0]
@@ -93,22 +107,51 @@ class Route:
         """Answer a parked request."""
         try:
             buffers = self.frame(ctx.header.correlation_id, response)
+        except Long:
+            ctx.broker.slices.start(self.write(ctx, slot, response))
         except Exception:
             slot.close(_unanswerable(ctx))
         else:
             slot.fill(buffers)
+
+    def write(self, ctx: Context, slot: Slot, response: Message) -> Generator[None, None, None]:
+        """Answer with a long response, step by step."""
+        try:
+            steps = encode_steps(response, self.version)
+            while not slot.filled:  # else the client has gone
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    slot.fill(self._enclosed(ctx.header.correlation_id, end.value))
+                    return
+                yield
+        except Exception:
+            slot.close(_unanswerable(ctx))
 
     def fail(self, ctx: Context, slot: Slot, error: Exception) -> None:
         """Answer a parked request as if its handler had raised `error`."""
         if isinstance(error, CloseConnection):
             slot.close(str(error))
             return
+        request, told, on_error = ctx.request, as_kafka_error(ctx, error), self.api.on_error
+
+        def made(response: Message | Exception) -> None:
+            if isinstance(response, Message):
+                self.reply(ctx, slot, response)
+            elif isinstance(response, CloseConnection):
+                slot.close(str(response))
+            else:
+                slot.close(_unanswerable(ctx, response))
+
+        if ctx.is_long:  # so is what is made of it
+            ctx.broker.store.aside(lambda: on_error(request, told), made)
+            return
         try:
-            response = self.api.on_error(ctx.request, as_kafka_error(ctx, error))
-        except Exception:
-            slot.close(_unanswerable(ctx))
+            response = on_error(request, told)
+        except Exception as failed:
+            made(failed)
         else:
-            self.reply(ctx, slot, response)
+            made(response)
 
 
 class Dispatcher:
@@ -135,11 +178,21 @@ class Dispatcher:
                 return
             api = route.api
             header, body = decode_request_header(frame, PREFIX, route.flexible)
-            request = route.decoders[version](frame, body)
+            try:
+                request = route.decoders[version](frame, body)
+            except Long:
+                slot = connection.park(ahead=False)
+                steps = decode_steps(api.request, version, frame, body)
+                slices = self._broker.slices
+                slices.start(self._read(route, connection, slot, header, steps, len(frame)))
+                return
             ctx = Context(route, self._broker, connection, header, request)
             try:
                 response = api.handle(ctx, request)
-                if response is not ctx:
+                if response.__class__ is GeneratorType:
+                    if not self._broker.slices.run(self._take(ctx, response)):
+                        ctx.hold()
+                elif response is not ctx:
                     self._answer(ctx, response)
             except CloseConnection as error:
                 _close(ctx, str(error))
@@ -150,17 +203,77 @@ class Dispatcher:
         except StructError:
             connection.close_in_turn(f"a request of {len(frame) - PREFIX} bytes has no header")
 
-    def _answer(self, ctx: Context, response: Message) -> None:
-        buffers = ctx._route.frame(ctx.header.correlation_id, response)
-        if ctx._slot is None:
-            ctx.connection.answer(buffers)
+    def _read(
+        self,
+        route: Route,
+        connection: Connection,
+        slot: Slot,
+        header: RequestHeader,
+        steps: Generator[None, None, Message],
+        size: int,
+    ) -> Generator[None, None, None]:
+        """Read and handle a long request, step by step."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                request = end.value
+                break
+            except FrameError as error:
+                slot.close(str(error))
+                return
+            if slot.filled:
+                return  # the client has gone
+            yield
+        del steps  # and with it the frame
+        slot.grow(min(_LONG_FACTOR * size, _LONG_MOST))
+        ctx = Context(route, self._broker, connection, header, request)
+        ctx._held = slot
+        yield
+        try:
+            response = route.api.handle(ctx, request)
+        except CloseConnection as error:
+            _close(ctx, str(error))
+        except Exception as error:
+            self._failed(ctx, error)
         else:
-            ctx._slot.fill(buffers)
+            yield from self._take(ctx, response)
+
+    def _take(self, ctx: Context, response: Any) -> Generator[None, None, None]:
+        """Take the steps of a handler, if it has any, and answer with what it returns."""
+        try:
+            if response.__class__ is GeneratorType:
+                response = yield from response
+            if response is not ctx:
+                self._answer(ctx, response)
+        except CloseConnection as error:
+            _close(ctx, str(error))
+        except Exception as error:
+            self._failed(ctx, error)
+
+    def _answer(self, ctx: Context, response: Message) -> None:
+        slot = ctx._slot or ctx._held
+        if slot is not None:
+            ctx._route.reply(ctx, slot, response)
+            return
+        try:
+            buffers = ctx._route.frame(ctx.header.correlation_id, response)
+        except Long:
+            slot = ctx.hold()
+            self._broker.slices.run(ctx._route.write(ctx, slot, response))
+        else:
+            ctx.connection.answer(buffers)
 
     def _failed(self, ctx: Context, error: Exception) -> None:
+        slot = ctx._slot or ctx._held
+        if slot is not None:
+            ctx._route.fail(ctx, slot, error)
+            return
         try:
             response = ctx._route.api.on_error(ctx.request, as_kafka_error(ctx, error))
             self._answer(ctx, response)
+        except CloseConnection as closing:
+            _close(ctx, str(closing))
         except Exception:
             _close(ctx, _unanswerable(ctx))
 
@@ -191,15 +304,16 @@ def as_kafka_error(ctx: Context, error: Exception) -> KafkaError:
 def _close(ctx: Context, reason: str) -> None:
     """Close the connection instead of answering; also a request that is parked already, which
     nobody else is going to answer."""
-    if ctx._slot is None:
+    slot = ctx._slot or ctx._held
+    if slot is None:
         ctx.connection.close_in_turn(reason)
     else:
-        ctx._slot.close(reason)
+        slot.close(reason)
 
 
-def _unanswerable(ctx: Context) -> str:
-    """Logs the exception at hand, which kept an answer from being made."""
-    _logger.exception("no answer could be made to %s", _name(ctx.header))
+def _unanswerable(ctx: Context, error: Exception | None = None) -> str:
+    """Logs the exception (else the one at hand) that kept an answer from being made."""
+    _logger.error("no answer could be made to %s", _name(ctx.header), exc_info=error or True)
     return f"no answer could be made to API {ctx.header.api_key}"
 
 

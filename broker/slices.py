@@ -1,12 +1,15 @@
-"""Long work in slices of about a millisecond, so that everybody else gets a turn in between.
+"""Long work in slices of about a millisecond, so that all others get a turn in between.
 
 Work is a generator that yields after each small step. What it looks at may change between two
-slices, so it looks anew at each step.
+slices, so it looks again at each step. However much of it there is, a turn of the loop holds one
+slice; ACTIVE jobs take turns, and the others wait, so that the memory they need is not taken by
+all of them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,18 +20,68 @@ from ottla.wire.schema import Message, array, message
 if TYPE_CHECKING:
     from ottla.broker.clock import Clock
     from ottla.broker.context import Broker, Context, Parked
+    from ottla.broker.timers import Timers
 
 SLICE_MS: Final = 1.0
+#: Jobs that have begun and not ended, at most.
+ACTIVE: Final = 4
 _ROWS: Final = 200
+
+
+class Slices:
+    """All long work of the broker."""
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._active: deque[Iterator[object]] = deque()
+        self._waiting: deque[Iterator[object]] = deque()
+        self._armed = False
+
+    def __len__(self) -> int:
+        """Jobs that have not ended."""
+        return len(self._active) + len(self._waiting)
+
+    def run(self, steps: Iterator[object]) -> bool:
+        """Take all steps, the first slice of them now. Whether that was all. What a step raises is
+        heard here, or later by the broker's timers."""
+        if _slice(self._clock, steps):
+            return True
+        self.start(steps)
+        return False
+
+    def start(self, steps: Iterator[object]) -> None:
+        """Take all steps, the first slice of them in a later turn."""
+        (self._active if len(self._active) < ACTIVE else self._waiting).append(steps)
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self._timers.after(0, self._turn)
+
+    def _turn(self) -> None:
+        self._armed = False
+        steps = self._active.popleft()
+        try:
+            if not _slice(self._clock, steps):
+                self._active.append(steps)
+        finally:
+            if self._waiting and len(self._active) < ACTIVE:
+                self._active.append(self._waiting.popleft())
+            if self._active:
+                self._arm()
 
 
 def run_in_slices(broker: Broker, steps: Iterator[object], done: Callable[[], None]) -> None:
     """Take all steps, the first slice of them now, then call `done`; before this returns where
     they are few. What a step raises is heard by who called it: here, or the broker's timers."""
-    if _slice(broker.clock, steps):
+
+    def job() -> Generator[object, None, None]:
+        yield from steps
         done()
-    else:
-        broker.timers.after(0, lambda: run_in_slices(broker, steps, done))
+
+    broker.slices.run(job())
 
 
 def answer_in_slices(
@@ -39,12 +92,14 @@ def answer_in_slices(
     if _slice(ctx.broker.clock, steps):
         return finish()
 
-    def go_on() -> None:
-        if ctx.over:
-            return  # the client has gone
+    def rest() -> Generator[object, None, None]:
         try:
-            if not _slice(ctx.broker.clock, steps):
-                ctx.broker.timers.after(0, go_on)
+            while not ctx.over:  # else the client has gone
+                try:
+                    yield next(steps)
+                except StopIteration:
+                    break
+            else:
                 return
             response = finish()
         except Exception as error:
@@ -53,7 +108,7 @@ def answer_in_slices(
         if isinstance(response, Message):
             ctx.reply(response)
 
-    ctx.broker.timers.after(0, go_on)
+    ctx.broker.slices.start(rest())
     return ctx.park()
 
 

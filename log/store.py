@@ -25,7 +25,7 @@ from ottla.log.partitions import Partitions
 from ottla.log.pipeline import Effects, Pipeline
 from ottla.log.producer import ProducerState
 from ottla.log.producers import OpenTransaction
-from ottla.log.readers import Readers, fetch
+from ottla.log.readers import Readers, T, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
 from ottla.log.segment import ActiveSegment
@@ -457,6 +457,11 @@ class Store:
     def read_cold(self, cold: Cold, done: Callable[[Read | Exception], None]) -> None:
         """`done` is called on the loop with the batches or a LogError."""
         self._readers.submit(lambda: fetch(cold), done)
+
+    def aside(self, job: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        """Run a job that needs nothing of the store, and takes long, on a reader's thread; `done`
+        gets what it returns or raises, on the loop."""
+        self._readers.submit(job, done)
 
     def offset_for_timestamp(
         self, partition: Partition, timestamp: int, done: Callable[[Found | Exception | None], None]
