@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 READY = re.compile(
@@ -18,14 +19,16 @@ READY = re.compile(
 class Serving:
     """`ottla serve` on a free port; `ready` holds what its first line says."""
 
-    def __init__(self, *args: str, cwd: Path | None = None) -> None:
+    def __init__(
+        self, *args: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             (sys.executable, "-m", "ottla", "serve", "--port", "0", *args),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=cwd,
-            env=os.environ | {"PYTHONUNBUFFERED": ""},
+            env=os.environ | {"PYTHONUNBUFFERED": ""} | dict(environment or {}),
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

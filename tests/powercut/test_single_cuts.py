@@ -145,6 +145,31 @@ def test_a_repair_after_a_cut_keeps_the_newest_commit(
     worker.call(rescue, data, known)
 
 
+def compacted(life: Life) -> None:
+    """All of one key, compacted, and then a clean stop."""
+    number = life.create("compact")
+    for _ in range(20):
+        life.append(number, 0)
+        life.settle()
+    life.roll()
+    for _ in range(20):
+        life.pass_time(1000)
+    assert life.store.partition(number).high_watermark > 0
+    assert any(not name.name.endswith(".0.sealed") for name in _sealed(life))
+
+
+def _sealed(life: Life) -> list[Path]:
+    return sorted(life.store.folder.segments.glob("*.sealed"))
+
+
+@pytest.mark.xfail(strict=True, reason="a repair takes what compaction took for lost")
+def test_a_repair_of_a_compacted_folder_says_that_nothing_is_lost(
+    worker: Worker, root: Path
+) -> None:
+    data, known = cut_at_the_end(worker, root, compacted, Cut())
+    worker.call(rescue, data, known)
+
+
 @pytest.mark.xfail(
     strict=True, reason="the newest commit is looked for only when the machine went down"
 )
