@@ -25,6 +25,7 @@ from ottla.broker.config_files import parse_overrides, read_file
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
+from ottla.broker.historic import Historic
 from ottla.broker.ids import id_text, new_id
 from ottla.broker.listeners import Listener
 from ottla.broker.machine import allow_descriptors, boot_id
@@ -125,6 +126,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         await _identify(store, config)
         broker = _assemble(store, config, clock)
         Rolling(store, broker.topics, broker.timers)
+        Historic(store, broker.topics, broker.timers)
         server = Server(broker, loop)
         await server.start()
         gc.freeze()  # what a start makes lives as long as the process: not worth looking at again

@@ -21,7 +21,8 @@ _SERVE = """\
 Start the broker. Settings have Kafka's names; they come from FILE (a server.properties, or TOML),
 then from --override, then from the other options, the later ones winning. Without any: it listens
 on 127.0.0.1:9092 only, keeps its data in ./ottla-data, and an acknowledged record is on disk.
-`ottla docs configuration` lists every setting."""
+`ottla docs configuration` lists every setting, `ottla docs operating` says how to run it as a
+service, back it up and upgrade it."""
 
 _INSPECT = """\
 Show what a data folder holds: the sealed files of the log with the partitions and offsets in each.
