@@ -90,6 +90,7 @@ class ServerConfig:
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
     transaction_max_timeout_ms: int
+    transaction_state_log_num_partitions: int
     transaction_partition_verification_enable: bool
     transactional_id_expiration_ms: int
 

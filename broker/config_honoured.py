@@ -148,9 +148,12 @@ BROKER: dict[str, Honoured] = {
     "offset.metadata.max.bytes": Honoured("Longest metadata string of an offset commit."),
     "offsets.retention.minutes": Honoured("Offsets of a group without members live this long."),
     "offsets.retention.check.interval.ms": Honoured("How often expired offsets are looked for."),
+    "transaction.state.log.num.partitions": Honoured(
+        "Partitions of __transaction_state, which is empty."
+    ),
     "offsets.topic.num.partitions": Honoured(
-        "There is no such topic; DescribeTransactions tells by its partitions, as Kafka does, whose"
-        " groups' offsets a transaction will move."
+        "Partitions of __consumer_offsets, which is empty; DescribeTransactions tells by them, as"
+        " Kafka does, whose groups' offsets a transaction will move."
     ),
 }
 

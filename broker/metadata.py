@@ -31,8 +31,10 @@ from ottla.wire.errors import Error, KafkaError
 
 MAX_NAME = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-INTERNAL = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
-"""What Kafka keeps in topics of its own; here they are no topics, and never made by accident."""
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"))
+"""What Kafka keeps in topics of its own: nothing can be produced to one (internal_topics.py)."""
 RESERVED = "__cluster_metadata"
 """Kafka's own log of topics and settings: no topic may have its name."""
 

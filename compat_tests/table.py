@@ -49,6 +49,7 @@ SECTIONS = {
     "test_kill9.py": "kill -9 under load",
     "traps/test_framing.py": "Byte by byte: framing and versions",
     "traps/test_metadata.py": "Byte by byte: metadata and topics",
+    "traps/test_internal_topics.py": "Byte by byte: the broker's own topics",
     "traps/test_produce.py": "Byte by byte: produce",
     "traps/test_fetch.py": "Byte by byte: fetch and offsets",
     "traps/test_groups.py": "Byte by byte: groups",
@@ -75,6 +76,21 @@ Clients: {clients}.
 In each cell Ottla comes first, Apache Kafka second: ✓ passed, ✗ failed, – not run (the client has
 no such call, or the test is about Ottla alone). A number counts the variants of a test: codecs,
 versions, error cases.
+
+## The broker's own topics
+
+Kafka keeps committed offsets in `__consumer_offsets` and transactions in `__transaction_state`.
+Ottla keeps both in its own state, commits them together with the records they belong to, and writes
+nothing into these topics. They are there all the same, because tools look for them: each appears
+with the first question for a coordinator of its kind (or a CreateTopics of its name, which is
+answered TOPIC_ALREADY_EXISTS), is internal, has Kafka's settings and the partitions that
+`offsets.topic.num.partitions` and `transaction.state.log.num.partitions` say, and stays empty.
+Produce is refused with INVALID_TOPIC_EXCEPTION, as in Kafka. Deleting them loses no offset here.
+
+Tools that ask for offsets (OffsetFetch, ListGroups, DescribeGroups: kafka-consumer-groups, Kafdrop,
+AKHQ, Kafbat UI, kafka-lag-exporter, MirrorMaker) find everything. Tools that read the topic find
+nothing: Burrow shows no group; kminion shows them with `consumerGroups.scrapeMode: adminApi`, not
+with `offsetsTopic`; kafka-console-consumer with an offsets formatter waits in vain.
 """
 
 

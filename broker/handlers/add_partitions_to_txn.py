@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.context import Api, Context
+from ottla.broker.metadata import INTERNAL
 from ottla.broker.transaction_states import Producer
 from ottla.broker.transactions import known_as
 from ottla.wire.api.add_partitions_to_txn import (
@@ -81,9 +82,11 @@ def _judge(ctx: Context, asked: AddPartitionsToTxnTransaction) -> _Judge:
     }
     if None in numbers.values():
         return lambda topic, index: (
-            Error.UNKNOWN_TOPIC_OR_PARTITION
-            if numbers[topic, index] is None
-            else Error.OPERATION_NOT_ATTEMPTED
+            Error.OPERATION_NOT_ATTEMPTED
+            if numbers[topic, index] is not None
+            else Error.TOPIC_AUTHORIZATION_FAILED
+            if topic in INTERNAL
+            else Error.UNKNOWN_TOPIC_OR_PARTITION
         )
     producer = Producer(asked.producer_id, asked.producer_epoch)
     wanted = {number for number in numbers.values() if number is not None}
@@ -101,9 +104,9 @@ def _judge(ctx: Context, asked: AddPartitionsToTxnTransaction) -> _Judge:
 
 
 def _number(ctx: Context, name: str, index: int) -> int | None:
-    """The log's number of a partition."""
+    """The log's number of a partition that clients may write to."""
     topic = ctx.broker.topics.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
+    if topic is None or topic.is_internal or not 0 <= index < len(topic.partitions):
         return None
     return topic.partitions[index]
 

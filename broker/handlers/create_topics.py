@@ -13,6 +13,7 @@ from ottla.broker.config_describe import topic_entries
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.ids import new_id
+from ottla.broker.internal_topics import ensure, is_kept
 from ottla.broker.metadata import NewTopic
 from ottla.broker.placement import MAX_PARTITIONS_PER_REQUEST, check_counts, check_manual
 from ottla.broker.topic_config import check_own
@@ -40,6 +41,9 @@ def handle(ctx: Context, request: CreateTopicsRequest) -> Parked:
             results[topic.name] = _refused(topic.name, error)
     response = CreateTopicsResponse(topics=list(results.values()))
     topics = ctx.broker.topics
+    if not request.validate_only:
+        for name in filter(is_kept, repeats):
+            ensure(ctx.broker, name)  # what is said to exist does, once this is answered
     make = bool(plans) and not request.validate_only
     return ctx.after(
         topics.create(list(plans.values())) if make else topics.settled(), lambda _: response
@@ -48,6 +52,10 @@ def handle(ctx: Context, request: CreateTopicsRequest) -> Parked:
 
 def _plan(ctx: Context, topic: CreatableTopic, others: Mapping[str, NewTopic]) -> NewTopic:
     """What the topic will be. Raises KafkaError when it may not be."""
+    if is_kept(topic.name):  # Kafka has made it long before anybody could
+        raise KafkaError(
+            Error.TOPIC_ALREADY_EXISTS, f"topic '{topic.name}' is the broker's own: it makes it"
+        )
     ctx.broker.topics.check_new_name(topic.name)
     configs = _configs(ctx, topic)
     partitions = _partitions(ctx, topic)

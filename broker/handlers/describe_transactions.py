@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.metadata import OFFSETS_TOPIC
 from ottla.broker.slices import Rows
 from ottla.broker.transaction_states import Transaction
 from ottla.wire.api.describe_transactions import (
@@ -20,8 +21,6 @@ from ottla.wire.api.describe_transactions import (
 )
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
-
-OFFSETS = "__consumer_offsets"
 
 
 def handle(ctx: Context, request: DescribeTransactionsRequest) -> Message | Context:
@@ -69,9 +68,10 @@ def _topics(ctx: Context, txn: Transaction) -> Generator[None, None, list[TopicD
         if place is not None:
             indexes.setdefault(place[0], set()).add(place[1])
         yield
-    count = ctx.broker.config.offsets_topic_num_partitions
+    offsets = ctx.broker.topics.get(OFFSETS_TOPIC)
+    count = len(offsets.partitions) if offsets else ctx.broker.config.offsets_topic_num_partitions
     for group_id in txn.groups:
-        indexes.setdefault(OFFSETS, set()).add(java_hash(group_id) % count)
+        indexes.setdefault(OFFSETS_TOPIC, set()).add(java_hash(group_id) % count)
         yield
     return [TopicData(topic=name, partitions=sorted(indexes[name])) for name in sorted(indexes)]
 

@@ -1,7 +1,8 @@
 """FindCoordinator v0-6: which node coordinates a group or a transactional id.
 
-There is one node, so the answer is this node. Share groups have no coordinator here yet, and the
-answer says so with an error that a client does not repeat.
+There is one node, so the answer is this node. The first question of a kind makes the topic in which
+Kafka would keep what that coordinator knows (internal_topics.py). Share groups have no coordinator
+here yet, and the answer says so with an error that a client does not repeat.
 
 v1 key types and messages; v3 flexible; v4 several keys; v5 TRANSACTION_ABORTABLE; v6 shares.
 """
@@ -9,6 +10,8 @@ v1 key types and messages; v3 flexible; v4 several keys; v5 TRANSACTION_ABORTABL
 from __future__ import annotations
 
 from ottla.broker.context import Api, Context
+from ottla.broker.internal_topics import ensure
+from ottla.broker.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ottla.wire.api.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -25,6 +28,7 @@ def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResp
         raise KafkaError(Error.INVALID_REQUEST, "share groups are not served yet")
     if kind not in (GROUP, TRANSACTION):
         raise KafkaError(Error.INVALID_REQUEST, f"coordinator type {kind} is unknown")
+    ensure(ctx.broker, OFFSETS_TOPIC if kind == GROUP else TRANSACTIONS_TOPIC)
     node, host, port = (
         ctx.broker.node_id,
         ctx.listener.advertised_host,

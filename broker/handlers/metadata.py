@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from ottla.broker.context import Api, Context, Encoded, Parked
 from ottla.broker.ids import new_id
+from ottla.broker.internal_topics import is_kept, plan
 from ottla.broker.metadata import INTERNAL, NewTopic, Topic, check_name
 from ottla.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.wire.api.metadata import (
@@ -78,7 +79,11 @@ def _creatable(ctx: Context, request: MetadataRequest, names: Iterable[str]) -> 
     """Names to make topics of: only where both the request and the broker allow it."""
     if not (request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable):
         return []
-    return [name for name in names if ctx.broker.topics.get(name) is None and name not in INTERNAL]
+    return [
+        name
+        for name in names
+        if ctx.broker.topics.get(name) is None and (is_kept(name) or name not in INTERNAL)
+    ]
 
 
 def _create_and_answer(
@@ -93,7 +98,11 @@ def _create_and_answer(
             topics.check_new_name(name)
         except KafkaError:
             continue  # being made already, or answered below with what is wrong about it
-        new.append(NewTopic(name, new_id(), ctx.broker.config.num_partitions, {}))
+        new.append(
+            plan(ctx.broker, name)
+            if is_kept(name)
+            else NewTopic(name, new_id(), ctx.broker.config.num_partitions, {})
+        )
     ticket = topics.create(new) if new else topics.settled()
     return ctx.after(
         ticket,

@@ -110,7 +110,7 @@ def test_names_that_cannot_be_made_are_answered_and_the_others_made(
     harness: Harness, client: Client
 ) -> None:
     harness.topic("a.b")
-    answer = metadata(client, "a b", "a_b", "__consumer_offsets", "good", create=True)
+    answer = metadata(client, "a b", "a_b", "__share_group_state", "good", create=True)
     assert errors(answer) == [
         Error.INVALID_TOPIC_EXCEPTION,
         Error.UNKNOWN_TOPIC_OR_PARTITION,
