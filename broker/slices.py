@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.wire.compile import encode
 from ottla.wire.primitives import encode_uvarint
@@ -26,6 +26,13 @@ SLICE_MS: Final = 1.0
 #: Jobs that have begun and not ended, at most.
 ACTIVE: Final = 4
 _ROWS: Final = 200
+
+
+class Later(NamedTuple):
+    """Yielded by a step that waits, for a thread most likely: `begin` gets what is to be called,
+    once, when the next step may be taken."""
+
+    begin: Callable[[Callable[[], None]], None]
 
 
 class Slices:
@@ -45,10 +52,12 @@ class Slices:
     def run(self, steps: Iterator[object]) -> bool:
         """Take all steps, the first slice of them now. Whether that was all. What a step raises is
         heard here, or later by the broker's timers."""
-        if _slice(self._clock, steps):
-            return True
-        self.start(steps)
-        return False
+        end = _slice(self._clock, steps)
+        if end is None:
+            self.start(steps)
+        elif end is not _ENDED:
+            end.begin(lambda: self.start(steps))
+        return end is _ENDED
 
     def start(self, steps: Iterator[object]) -> None:
         """Take all steps, the first slice of them in a later turn."""
@@ -64,8 +73,11 @@ class Slices:
         self._armed = False
         steps = self._active.popleft()
         try:
-            if not _slice(self._clock, steps):
+            end = _slice(self._clock, steps)
+            if end is None:
                 self._active.append(steps)
+            elif end is not _ENDED:
+                end.begin(lambda: self.start(steps))
         finally:
             if self._waiting and len(self._active) < ACTIVE:
                 self._active.append(self._waiting.popleft())
@@ -89,7 +101,7 @@ def answer_in_slices(
 ) -> Message | Parked:
     """Answer with what `finish` gives when all steps are taken: at once where they are few. Steps
     and `finish` may raise as a handler may, and `finish` may park."""
-    if _slice(ctx.broker.clock, steps):
+    if _slice(ctx.broker.clock, steps) is _ENDED:
         return finish()
 
     def rest() -> Generator[object, None, None]:
@@ -112,10 +124,19 @@ def answer_in_slices(
     return ctx.park()
 
 
-def _slice(clock: Clock, steps: Iterator[object]) -> bool:
-    """Take steps until the time is up. Whether there are no more."""
+_ENDED: Final = Later(lambda _: None)
+
+
+def _slice(clock: Clock, steps: Iterator[object]) -> Later | None:
+    """Take steps until the time is up (None), one waits (it is given), or there are no more
+    (_ENDED)."""
     until = clock.monotonic_ms() + SLICE_MS
-    return all(clock.monotonic_ms() < until for _ in steps)
+    for step in steps:
+        if isinstance(step, Later):
+            return step
+        if clock.monotonic_ms() >= until:
+            return None
+    return _ENDED
 
 
 class Rows:

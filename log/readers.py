@@ -21,6 +21,7 @@ Job = Callable[[], None]
 
 _logger = logging.getLogger(__name__)
 
+#: Threads that read.
 THREADS: Final = 2
 _CHUNK: Final = 1 << 20
 
@@ -28,9 +29,13 @@ _CHUNK: Final = 1 << 20
 class Readers:
     """Runs reads on its threads and hands the results to the loop."""
 
-    def __init__(self, post: Callable[[Job], object] | None) -> None:
+    def __init__(
+        self, post: Callable[[Job], object] | None, threads: int = THREADS, name: str = "read"
+    ) -> None:
         """post: hands a call to the loop. None: reads run where they are submitted."""
         self._post = post
+        self._most = threads
+        self._name = name
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -51,9 +56,9 @@ class Readers:
         if self._post is None:
             run()
             return
-        if len(self._threads) < THREADS:
+        if len(self._threads) < self._most:
             # Made when there is something to read: most brokers never read a cold byte.
-            name = f"ottla-read-{len(self._threads)}"
+            name = f"ottla-{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()

@@ -88,6 +88,8 @@ class Store:
             Effects(self._show, self.partitions.rollback, self._tell_reset, self._seal),
         )
         self._readers = Readers(send)
+        #: One thread: the memory that such jobs take is that of one.
+        self._helper = Readers(send, 1, "aside")
         self._maintenance = Maintenance(self, send)
         for segment in list(self.layout.rolled):
             self._maintenance.seal(segment)
@@ -126,6 +128,7 @@ class Store:
             return
         self.pipeline.close()
         self._readers.stop()
+        self._helper.stop()
         self.deliver()
         self._maintenance.close()
         if self.refusing is None:
@@ -459,9 +462,9 @@ class Store:
         self._readers.submit(lambda: fetch(cold), done)
 
     def aside(self, job: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        """Run a job that needs nothing of the store, and takes long, on a reader's thread; `done`
-        gets what it returns or raises, on the loop."""
-        self._readers.submit(job, done)
+        """Run a job that takes long and needs nothing of the store on a thread, behind those
+        submitted before; `done` gets what it returns or raises, on the loop."""
+        self._helper.submit(job, done)
 
     def offset_for_timestamp(
         self, partition: Partition, timestamp: int, done: Callable[[Found | Exception | None], None]

@@ -14,6 +14,8 @@ answer a question that the topic's settings ask:
 - compression.type names another codec than the batch has;
 - the producer set a flag that is the broker's to set.
 
+That takes a microsecond a record or more, so a large one is for a thread (Large).
+
 What that gives up: a producer that lies about the records behind a sound CRC (fewer of them than
 its header says, an older max_timestamp) is found out by its consumers, not by the broker.
 """
@@ -52,6 +54,15 @@ NO_LIMIT: Final = (1 << 63) - 1
 
 #: The oldest Produce that may carry zstd (KIP-110): a consumer as old could not read it.
 ZSTD_PRODUCE_VERSION: Final = 7
+
+#: Records refused that are named, in one request. Kafka names all of them: a request of a megabyte
+#: could have an answer of a hundred.
+MAX_RECORD_ERRORS: Final = 1000
+
+#: Batches of more bytes (as sent; decompressed) or records than this are not opened on the loop.
+SMALL_BYTES: Final = 16 * 1024
+SMALL_OPENED_BYTES: Final = 64 * 1024
+SMALL_RECORDS: Final = 500
 
 #: What the shortest record takes: seven varints of one byte.
 _SHORTEST_RECORD: Final = 7
@@ -105,6 +116,10 @@ class RefusedBatch(KafkaError):
         self.record_errors = record_errors
 
 
+class Large(Exception):
+    """The batch has to be opened and is not small: to be validated on a thread."""
+
+
 class Validated(NamedTuple):
     """A batch as it is to be stored (offset and leader epoch are not given yet) and its header."""
 
@@ -113,19 +128,25 @@ class Validated(NamedTuple):
 
 
 def validate(
-    data: Buffer | None, rules: Rules, now_ms: int, produce_version: int = ZSTD_PRODUCE_VERSION
+    data: Buffer | None,
+    rules: Rules,
+    now_ms: int,
+    produce_version: int = ZSTD_PRODUCE_VERSION,
+    *,
+    open_large: bool = True,
 ) -> Validated:
     """The one batch in `data`, the records field of a Produce request for one partition.
 
     Without rewriting the result is a view of `data`. Raises RefusedBatch or CorruptBatch, both
     KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
+    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE. Unless `open_large`, raises Large instead of
+    opening a batch that is not small.
     """
     batch, header = _only_batch(data)
     _check_as_sent(batch, header, rules, produce_version)
     _check_header(header)
     if must_open(header, rules, now_ms):
-        batch, header = _opened(batch, header, rules, now_ms)
+        batch, header = _opened(batch, header, _records(batch, header, open_large), rules, now_ms)
     if rules.log_append_time:
         batch, header = with_log_append_time(batch, header, now_ms)
     if header.batch_length + PREFIX_SIZE > rules.segment_bytes:
@@ -234,13 +255,28 @@ def _too_large(size: int, rules: Rules) -> RefusedBatch:
 # ------------------------------------------------------------------------------- what records say
 
 
-def _opened(batch: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> Validated:
+def _records(batch: Buffer, header: BatchHeader, open_large: bool) -> Buffer:
+    """The batch's records, decompressed. Raises Large when that is not a small piece of work."""
+    if open_large:
+        return open_records(batch, header)
+    if len(batch) > SMALL_BYTES or header.record_count > SMALL_RECORDS:
+        raise Large
+    try:
+        return open_records(batch, header, SMALL_OPENED_BYTES)
+    except CorruptBatch:
+        raise Large from None  # it grows beyond that, or is damaged: the thread will say
+
+
+def _opened(
+    batch: Buffer, header: BatchHeader, opened: Buffer, rules: Rules, now_ms: int
+) -> Validated:
     """The batch with its records looked at, and in the codec and with the flags it should have."""
-    opened = open_records(batch, header)
     errors: list[RecordError] = []
     latest = NO_TIMESTAMP
     untimely = False
     for index, (timestamp, has_key) in enumerate(_stamped(opened, header)):
+        if len(errors) == MAX_RECORD_ERRORS:
+            break
         latest = max(latest, timestamp)
         if rules.compacted and not has_key:
             errors.append(RecordError(index, "a compacted topic takes no record without a key"))
@@ -292,8 +328,9 @@ def _refused(errors: list[RecordError], untimely: bool) -> RefusedBatch:
     """INVALID_TIMESTAMP wins over INVALID_RECORD, as with Kafka."""
     error = Error.INVALID_TIMESTAMP if untimely else Error.INVALID_RECORD
     first = errors[0]
+    count = f"{len(errors)} or more" if len(errors) == MAX_RECORD_ERRORS else f"{len(errors)}"
     return RefusedBatch(
         error,
-        f"{len(errors)} records are refused, the first at {first.batch_index}: {first.message}",
+        f"{count} records are refused, the first at {first.batch_index}: {first.message}",
         tuple(errors),
     )

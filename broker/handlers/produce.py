@@ -21,14 +21,17 @@ bound.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Generator
+from functools import partial
+from typing import TypeAlias
 
 from ottla.broker.context import Api, CloseConnection, Context, Parked
 from ottla.broker.dispatch import as_kafka_error
 from ottla.broker.metadata import Topic
+from ottla.broker.slices import Later
 from ottla.log.partition import Partition
 from ottla.log.tickets import Ticket
-from ottla.log.validate import RefusedBatch, validate
+from ottla.log.validate import MAX_RECORD_ERRORS, Large, RefusedBatch, Validated, validate
 from ottla.wire.api.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -52,36 +55,62 @@ _MAGIC_AT = 16
 _FLAGS_AT = 22
 _PRODUCER = slice(43, 53)
 
+Steps: TypeAlias = Generator[Later | None, None, ProduceResponse | Parked]
 
-def handle(ctx: Context, request: ProduceRequest) -> ProduceResponse | Parked:
-    _check_transactional(request)
+
+def handle(ctx: Context, request: ProduceRequest) -> ProduceResponse | Parked | Steps:
+    steps = _steps(ctx, request)
+    try:
+        first = next(steps)
+    except StopIteration as end:  # nearly always: few partitions, and nothing to wait for
+        answer: ProduceResponse | Parked = end.value
+        return answer
+    return _go_on(first, steps)
+
+
+def _go_on(first: Later | None, steps: Steps) -> Steps:
+    yield first
+    return (yield from steps)
+
+
+def _steps(ctx: Context, request: ProduceRequest) -> Steps:
+    """Admit one batch after the other. What takes long to check is checked on a thread meanwhile,
+    and those behind it wait: they may be of the same partition."""
+    producers: set[bytes] = set()
+    count = 0
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            data = partition.records
+            if data is not None and _is_transactional(data) and data[_MAGIC_AT] == MAGIC:
+                producers.add(bytes(data[_PRODUCER]))
+            count += 1
+            if not count & 0x1FF:
+                yield None
+    if producers:
+        _check_producers(producers, request.transactional_id)
     production = _Production(ctx, request)
     responses = []
-    for data in request.topic_data:
-        partitions = data.partition_data
+    for topic in request.topic_data:
+        partitions = topic.partition_data
         if len(partitions) > 1:
             partitions = _last_of_each(partitions)
-        topic, error = _find(ctx, data)
-        answers = [production.append(topic, error, partition) for partition in partitions]
+        answers = []
+        for partition in partitions:
+            try:
+                answers.append(production.append(topic, partition))
+            except Large:
+                validated: list[Validated | Exception] = []
+                yield Later(partial(production.validate_aside, topic, partition, validated))
+                answers.append(production.append(topic, partition, *validated))
+            count += 1
+            if not count & 0xF:
+                yield None
         responses.append(
             TopicProduceResponse(
-                name=data.name, topic_id=data.topic_id, partition_responses=answers
+                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
     return production.answer(ProduceResponse(responses=responses))
-
-
-def _check_transactional(request: ProduceRequest) -> None:
-    """What makes the whole request wrong before anything of it is looked at.
-
-    Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches that name no
-    transactional id, INVALID_PRODUCER_ID_MAPPING for those of more than one producer. Source:
-    KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
-    """
-    for topic in request.topic_data:
-        for partition in topic.partition_data:
-            if _is_transactional(partition.records):
-                return _check_producers(request)  # no plain request pays for more than this look
 
 
 def _is_transactional(data: Buffer | None) -> bool:
@@ -89,17 +118,14 @@ def _is_transactional(data: Buffer | None) -> bool:
     return data is not None and len(data) >= HEADER_SIZE and data[_FLAGS_AT] & TRANSACTIONAL != 0
 
 
-def _check_producers(request: ProduceRequest) -> None:
-    producers = {
-        bytes(data[_PRODUCER])
-        for topic in request.topic_data
-        for partition in topic.partition_data
-        if (data := partition.records) is not None
-        and len(data) >= HEADER_SIZE
-        and data[_MAGIC_AT] == MAGIC
-        and data[_FLAGS_AT] & TRANSACTIONAL
-    }
-    if producers and request.transactional_id is None:
+def _check_producers(producers: set[bytes], transactional_id: str | None) -> None:
+    """What makes the whole request wrong before anything of it is admitted.
+
+    Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches that name no
+    transactional id, INVALID_PRODUCER_ID_MAPPING for those of more than one producer. Source:
+    KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
+    """
+    if transactional_id is None:
         raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(producers) > 1:
         raise KafkaError(
@@ -129,6 +155,7 @@ class _Production:
         "_asked",
         "_ctx",
         "_failed",
+        "_nameable",
         "_now_ms",
         "_response",
         "_transactional_id",
@@ -144,25 +171,34 @@ class _Production:
         self._version = ctx.header.api_version
         self._now_ms = ctx.now_ms
         self._failed: KafkaError | None = None
+        #: Records that may still be named as refused.
+        self._nameable = MAX_RECORD_ERRORS
         #: What was admitted, in order, and the commit it waits for: nearly always the same.
         self._admitted: list[tuple[Ticket, PartitionProduceResponse]] = []
 
     def append(
-        self, topic: Topic | None, missing: Error, data: PartitionProduceData
+        self,
+        named: TopicProduceData,
+        data: PartitionProduceData,
+        validated: Validated | Exception | None = None,
     ) -> PartitionProduceResponse:
-        """Check and admit one batch. The answer given is true once its ticket is done."""
+        """Check and admit one batch. The answer given is true once its ticket is done. Raises Large
+        where the batch is to be checked on a thread first, and then given with what came of it."""
         broker = self._ctx.broker
         try:
-            if topic is None:
-                raise KafkaError(missing)
-            if not 0 <= data.index < len(topic.partitions):
-                raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
-            self._check(topic)
-            batch, header = validate(data.records, topic.rules, self._now_ms, self._version)
+            topic = self._topic(named, data)
+            if validated is None:
+                rules, now_ms, version = topic.rules, self._now_ms, self._version
+                validated = validate(data.records, rules, now_ms, version, open_large=False)
+            elif isinstance(validated, Exception):
+                raise validated
+            batch, header = validated
             partition = broker.store.partition(topic.partitions[data.index])
             if header.attributes & TRANSACTIONAL:
                 self._enter(partition, header)
             appended = broker.store.append(partition, batch, header, self._now_ms)
+        except Large:
+            raise
         except Exception as error:
             return self._refused(data.index, as_kafka_error(self._ctx, error))
         answer = PartitionProduceResponse(
@@ -217,6 +253,31 @@ class _Production:
         is_fenced = self._ctx.broker.store.producers.is_fenced
         return {number for number in numbers if not is_fenced(number, producer_id, epoch)}
 
+    def validate_aside(
+        self,
+        named: TopicProduceData,
+        data: PartitionProduceData,
+        validated: list[Validated | Exception],
+        go_on: Callable[[], None],
+    ) -> None:
+        """Check a large batch on a thread; calls `go_on` when `validated` holds what came of it."""
+        rules, now_ms, version = self._topic(named, data).rules, self._now_ms, self._version
+
+        def done(found: Validated | Exception) -> None:
+            validated.append(found)
+            go_on()
+
+        self._ctx.broker.store.aside(lambda: validate(data.records, rules, now_ms, version), done)
+
+    def _topic(self, named: TopicProduceData, data: PartitionProduceData) -> Topic:
+        topic, missing = _find(self._ctx, named)
+        if topic is None:
+            raise KafkaError(missing)
+        if not 0 <= data.index < len(topic.partitions):
+            raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+        self._check(topic)
+        return topic
+
     def _check(self, topic: Topic) -> None:
         if self._acks != 1:
             if self._acks not in (ALL_REPLICAS, NO_ACKS):
@@ -229,8 +290,20 @@ class _Production:
     def _refused(self, index: int, error: KafkaError) -> PartitionProduceResponse:
         self._failed = error
         answer = PartitionProduceResponse(index=index)
-        _refuse(answer, error)
+        self._refuse(answer, error)
         return answer
+
+    def _refuse(self, answer: PartitionProduceResponse, error: KafkaError) -> None:
+        answer.error_code = error.error
+        answer.error_message = error.message
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        if isinstance(error, RefusedBatch) and self._nameable:
+            named = error.record_errors[: self._nameable]
+            self._nameable -= len(named)
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in named
+            ]
 
     def answer(self, response: ProduceResponse) -> ProduceResponse | Parked:
         """When all that was admitted is committed, or has failed."""
@@ -253,7 +326,7 @@ class _Production:
         for ticket, answer in self._admitted:
             if ticket.error is not None:
                 self._failed = as_kafka_error(self._ctx, ticket.error)
-                _refuse(answer, self._failed)
+                self._refuse(answer, self._failed)
         if self._acks != NO_ACKS:
             self._ctx.reply(self._response)
         elif self._failed is None:
@@ -264,17 +337,6 @@ class _Production:
     def _reason(self) -> str:
         assert self._failed is not None
         return f"{self._failed.error.name} with acks=0, which can be told no other way"
-
-
-def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
-    answer.error_code = error.error
-    answer.error_message = error.message
-    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-    if isinstance(error, RefusedBatch):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in error.record_errors
-        ]
 
 
 def on_error(request: ProduceRequest, error: KafkaError) -> ProduceResponse:

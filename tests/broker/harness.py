@@ -14,6 +14,7 @@ from ottla.broker.dispatch import Dispatcher, load_apis
 from ottla.broker.limits import Budget, Limits
 from ottla.broker.metadata import NewTopic, Topics
 from ottla.broker.sessions import FetchSessions
+from ottla.broker.slices import SLICE_MS
 from ottla.broker.timers import Timers
 from ottla.broker.waiters import Waiters
 from ottla.log.folder import Step, no_step
@@ -213,9 +214,12 @@ class Client:
         return decode(response, version, data, pos, len(data))
 
     def call(self, request: Message, version: int) -> Any:
-        """Ask and have the answer at once."""
+        """Ask and have the answer at once, or when its slices are done."""
         self.send(request, version)
         answer = self.receive()
+        while answer is None and self._harness.broker.slices:
+            self._harness.pass_time(SLICE_MS)
+            answer = self.receive()
         assert answer is not None, f"no answer; closed: {self.closed}"
         return answer
 

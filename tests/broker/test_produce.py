@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.harness import START_MS, Client, Harness, make_batch
 
+from ottla.broker.slices import SLICE_MS
 from ottla.log.errors import WriteFailed
 from ottla.log.writer import CommitFailed
 from ottla.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -17,6 +18,7 @@ from ottla.wire.api.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from ottla.wire.codecs import Codec
 from ottla.wire.errors import Error
 from ottla.wire.records import Record, build_batch
 
@@ -215,6 +217,47 @@ def test_trap_24_record_errors_name_the_records(harness: Harness, client: Client
     assert answer.error_message
     answer = answers(client.call(ask("t", {0: bytes(build_batch(rows))}), 7))[0]
     assert (answer.error_code, answer.record_errors) == (Error.INVALID_RECORD, [])
+
+
+def test_a_request_names_a_thousand_refused_records_at_most(
+    harness: Harness, client: Client
+) -> None:
+    harness.topic("t", partitions=2, cleanup_policy="compact")
+    batches = {index: make_keyless(1500) for index in range(2)}
+    found = answers(client.call(ask("t", batches), 9))
+    assert {answer.error_code for answer in found.values()} == {Error.INVALID_RECORD}
+    named = [error.batch_index for error in found[0].record_errors]
+    assert named == list(range(1000))
+    assert found[0].error_message is not None
+    assert "1000 or more records are refused" in found[0].error_message
+    assert not found[1].record_errors
+
+
+def make_keyless(count: int) -> bytes:
+    return bytes(build_batch([Record(n, START_MS, None, b"v", ()) for n in range(count)]))
+
+
+@pytest.mark.parametrize("codec", [Codec.none, Codec.gzip])
+def test_large_batches_are_opened_on_a_thread_and_keep_their_place(
+    harness: Harness, client: Client, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes may be a large batch too, when they are compressed."""
+    harness.topic("t", cleanup_policy="compact")
+    aside = harness.store.aside
+    waiting: list[Any] = []
+    monkeypatch.setattr(harness.store, "aside", lambda job, done: waiting.append((job, done)))
+    large = make_batch(100, size=1000, codec=codec)
+    frames = [client.frame(ask("t", {0: batch}), 9) for batch in (large, make_batch(), large)]
+    client.raw(b"".join(frames))
+    for base in (0, 100, 101):
+        if base != 100:
+            assert client.receive() is None
+            aside(*waiting.pop(0))
+            harness.pass_time(SLICE_MS)
+        answer = answers(client.receive())[0]
+        assert (answer.error_code, answer.base_offset) == (0, base)
+    assert not waiting
+    assert end(client) == 201
 
 
 def test_large_requests_are_appended_without_a_copy(harness: Harness, client: Client) -> None:
