@@ -172,8 +172,6 @@ def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:
     producer_ids = ProducerIds(store.get(Table.CLUSTER, NEXT_PRODUCER_ID), store.change)
     store.on_reset(lambda _: producer_ids.reset(store.get(Table.CLUSTER, NEXT_PRODUCER_ID)))
     timers = Timers(clock)
-    waiters = Waiters(timers)
-    store.listen(lambda committed: waiters.moved(committed.partitions))
     return Broker(
         node_id=config.node_id,
         cluster_id=cluster_id.decode(),
@@ -182,10 +180,11 @@ def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:
         topics=Topics(store, config),
         clock=clock,
         timers=timers,
-        waiters=waiters,
+        waiters=Waiters(timers),
         sessions=FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             lambda: secrets.randbelow((1 << 31) - 1) + 1,
+            lambda: config.ottla_fetch_session_cache_max_partitions,
         ),
         producer_ids=producer_ids,
         apis=load_apis(),

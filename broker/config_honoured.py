@@ -52,6 +52,12 @@ BROKER: dict[str, Honoured] = {
     "ottla.connection.send.max.bytes": Honoured(
         "Bytes that may wait to be sent to one connection before it is no longer read from."
     ),
+    "ottla.fetch.session.cache.max.partitions": Honoured(
+        "Partitions that are remembered, in all fetch sessions together."
+    ),
+    "ottla.request.max.bytes": Honoured(
+        "Largest request that is not a Produce; a larger one ends its connection."
+    ),
     "ottla.send.max.bytes": Honoured(
         "Bytes that may wait to be sent over all connections; beyond it, Fetch answers one batch."
     ),

@@ -72,6 +72,8 @@ OWN_KEYS: dict[str, Key] = {
         Key("ottla.connection.parked.max.requests", "int", "128", "1.."),
         Key("ottla.connection.send.max.bytes", "long", str(1 << 20), "65536.."),
         Key("ottla.durability", "string", "fsync", "in:fsync,os"),
+        Key("ottla.fetch.session.cache.max.partitions", "int", "100000", "0.."),
+        Key("ottla.request.max.bytes", "int", str(16 << 20), "1048576.."),
         Key("ottla.send.max.bytes", "long", str(256 << 20), "0.."),
     )
 }

@@ -33,6 +33,7 @@ from ottla.wire.primitives import Buffer
 OWN_BUFFER_FROM: Final = 32 * 1024
 
 _SIZE: Final = Struct(">i").unpack_from
+_PRODUCE: Final = b"\0\0"
 
 
 class Host(Protocol):
@@ -194,8 +195,14 @@ class Connection:
                 self._refuse_size(data, pos)
                 return
             if after > end:
-                if size >= OWN_BUFFER_FROM and self._begin_large(size + PREFIX, view[pos:]):
-                    return
+                if size >= OWN_BUFFER_FROM and end - pos >= PREFIX + len(_PRODUCE):
+                    if size > host.limits.max_plain_bytes and not data.startswith(
+                        _PRODUCE, pos + PREFIX
+                    ):
+                        self._refuse_plain(size)
+                        return
+                    if self._begin_large(size + PREFIX, view[pos:]):
+                        return
                 break
             frame = view[pos:after] if pos or after < end else data
             if self.backlog or not self._may_start(frame):
@@ -213,6 +220,12 @@ class Connection:
             frame_size(data, pos, self._host.limits.max_frame_bytes)
         except FrameError as error:
             self.close_in_turn(str(error))
+
+    def _refuse_plain(self, size: int) -> None:
+        limit = self._host.limits.max_plain_bytes
+        self.close_in_turn(
+            f"a request of {size} bytes that is not a Produce; ottla.request.max.bytes is {limit}"
+        )
 
     def _begin_large(self, size: int, start: memoryview) -> bool:
         """Give a frame a buffer of its own; False while there is no room in the budget."""

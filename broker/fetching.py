@@ -14,12 +14,14 @@ its own, so the commit that moves the one moves the high watermark too.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import Final, TypeAlias
 
 from ottla.broker.complaints import about_read
 from ottla.broker.context import Broker, Context, Parked
 from ottla.broker.partitions import check_leader_epoch
 from ottla.broker.sessions import Fetch, Wanted
+from ottla.broker.slices import whole
 from ottla.broker.waiters import Waiter
 from ottla.log.errors import LogError
 from ottla.log.partition import Partition
@@ -35,6 +37,10 @@ from ottla.wire.errors import Error, KafkaError
 from ottla.wire.packed import Packed
 
 READ_COMMITTED: Final = 1
+#: Partitions looked at in one go. The rest of a larger request, and its answer, takes slices.
+FEW: Final = 200
+#: Partitions between two looks at the clock.
+_STEP: Final = 16
 #: What a look at a partition gives: batches, where logs diverge, what is wrong, or nothing.
 _Found: TypeAlias = Read | EpochEndOffset | Error | None
 _UNKNOWN: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
@@ -57,6 +63,8 @@ class Reading:
         room = max(broker.unsent.room, 1)
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        #: Only news is told: a partition without any needs no further look.
+        self._news_only = fetch.session is not None
         self._waiter: Waiter | None = None
         self._waited = request.max_wait_ms <= 0
         self._begin()
@@ -76,7 +84,7 @@ class Reading:
         """The answer at once if there is one, else it comes later."""
         if self._pass():
             if self._enough():
-                return self._response()
+                return whole(self._response())
             self._park()
             self._wait()
         return self._ctx
@@ -84,19 +92,54 @@ class Reading:
     # -- a pass over the partitions ---------------------------------------------------------------
 
     def _pass(self) -> bool:
-        """Read on until all partitions have been read, or (False) one needs the reader thread."""
+        """Read on until all partitions have been read; False when it is gone on with later."""
+        end = self._read_some(FEW)
+        if end is None:
+            self._park()
+            self._broker.slices.start(self._rest())
+        return end is True
+
+    def _rest(self) -> Iterator[None]:
+        """The rest of a long pass, and the answer."""
+        try:
+            while not self._ctx.over:
+                end = self._read_some(_STEP)
+                if end is not None:
+                    if end:
+                        self._passed()
+                    return
+                yield
+        except Exception as error:
+            self._ctx.fail(error)
+
+    def _read_some(self, count: int) -> bool | None:
+        """Read so many partitions. True: that was all. False: one needs the reader thread, which
+        then goes on. None: there are more."""
+        plain = self._news_only and self._replica_id < 0
         for wanted in self._todo:
-            partition = None
+            partition: Partition | None = None
+            found: _Found | Cold
             try:
-                partition = self._partition(wanted)
-                found = self._look(wanted, partition)
+                known = self._partition(wanted)
+                if isinstance(known, Error):
+                    found = self._failed(known)
+                elif plain and _is_old_news(wanted, known):
+                    self._ends[known.number] = (wanted.request.fetch_offset, wanted)
+                    found = None
+                else:
+                    partition = known
+                    found = self._look(wanted, partition)
             except (KafkaError, LogError) as error:
                 found = self._failed(error)
             if isinstance(found, Cold):
                 assert partition is not None
                 self._read_cold(wanted, partition, found)
                 return False
-            self._found.append((wanted, partition, found))
+            if partition is not None or found is not None:
+                self._found.append((wanted, partition, found))
+            count -= 1
+            if not count:
+                return None
         return True
 
     def _look(self, wanted: Wanted, partition: Partition) -> _Found | Cold:
@@ -128,7 +171,7 @@ class Reading:
             self._size += found.size
         return found
 
-    def _failed(self, error: KafkaError | LogError) -> Error:
+    def _failed(self, error: KafkaError | LogError | Error) -> Error:
         """What a partition is answered, and at once.
 
         But that there is no such partition does not end a long poll for others: a consumer with one
@@ -136,7 +179,9 @@ class Reading:
         """
         if isinstance(error, LogError):
             about_read(error)
-        code = error.error if isinstance(error, KafkaError) else Error.KAFKA_STORAGE_ERROR
+        code = error if isinstance(error, Error) else Error.KAFKA_STORAGE_ERROR
+        if isinstance(error, KafkaError):
+            code = error.error
         if code not in _UNKNOWN:
             self._urgent = True
         return code
@@ -165,12 +210,24 @@ class Reading:
     def _go_on(self) -> None:
         """A later part of the work: answer, or wait once more."""
         try:
-            if not self._pass():
-                return
-            if self._enough():
-                self._ctx.reply(self._response())
-            else:
-                self._wait()
+            if self._pass():
+                self._passed()
+        except Exception as error:
+            self._ctx.fail(error)
+
+    def _passed(self) -> None:
+        """All partitions have been read, later than in the call that asked for them."""
+        if not self._enough():
+            self._wait()
+        elif len(self._found) <= FEW:
+            self._ctx.reply(whole(self._response()))
+        else:
+            self._broker.slices.start(self._reply())
+
+    def _reply(self) -> Iterator[None]:
+        """A long answer."""
+        try:
+            self._ctx.reply((yield from self._response()))
         except Exception as error:
             self._ctx.fail(error)
 
@@ -225,13 +282,17 @@ class Reading:
 
     # -- the answer -------------------------------------------------------------------------------
 
-    def _response(self) -> FetchResponse:
+    def _response(self) -> Generator[None, None, FetchResponse]:
+        """Yields now and then."""
         fetch = self._fetch
-        fetch.begin_answer()
+        fetch.check_epoch()
         topics: list[FetchableTopicResponse] = []
         served: list[Wanted] = []
         last: bytes | str | None = None
-        for wanted, partition, found in self._found:
+        for count, (wanted, partition, found) in enumerate(self._found, 1):
+            if not count % _STEP:
+                yield
+                fetch.check_epoch()
             data = self._answer(wanted, partition, found)
             if data is None:
                 continue
@@ -285,18 +346,36 @@ class Reading:
         if columns[0]:
             data.aborted_transactions = Packed(columns)
 
-    def _partition(self, wanted: Wanted) -> Partition:
+    def _partition(self, wanted: Wanted) -> Partition | Error:
+        """The partition, or that there is none: looked up again when topics have changed."""
         topics = self._broker.topics
+        if wanted.version == topics.version:
+            return wanted.known
         if isinstance(wanted.topic, str):
             topic = topics.get(wanted.topic)
         else:
             topic = topics.by_id(wanted.topic)
-            if topic is None:
-                raise KafkaError(_unknown_id(self._broker, wanted.topic_name))
+        if topic is None and isinstance(wanted.topic, bytes):
+            wanted.known = _unknown_id(self._broker, wanted.topic_name)
+        elif topic is None or not 0 <= wanted.index < len(topic.partitions):
+            wanted.known = Error.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            wanted.known = self._broker.store.partition(topic.partitions[wanted.index])
+        if topic is not None:
             wanted.topic_name = topic.name
-        if topic is None or not 0 <= wanted.index < len(topic.partitions):
-            raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
-        return self._broker.store.partition(topic.partitions[wanted.index])
+        wanted.version = topics.version
+        return wanted.known
+
+
+def _is_old_news(wanted: Wanted, partition: Partition) -> bool:
+    """Whether a session's consumer has read the partition to its end and knows where that is."""
+    asked = wanted.request
+    return (
+        asked.fetch_offset == partition.high_watermark == wanted.high_watermark
+        and partition.log_start_offset == wanted.log_start_offset
+        and asked.last_fetched_epoch < 0
+        and asked.current_leader_epoch in (-1, partition.leader_epoch)
+    )
 
 
 def _forgotten(wanted: Wanted, partition: Partition) -> Error | None:

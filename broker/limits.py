@@ -18,6 +18,9 @@ class Limits:
 
     #: Largest frame in bytes, without its size field (socket.request.max.bytes).
     max_frame_bytes: int = 104_857_600
+    #: The same of a request that is not a Produce (ottla.request.max.bytes): nothing but records is
+    #: that large, and all else is made objects of.
+    max_plain_bytes: int = 16 << 20
     #: Requests that may wait for their answers at a time (ottla.connection.parked.max.requests).
     max_parked: int = 128
     #: Requests handled in one turn of the loop; the rest wait for the next, so that a client with

@@ -152,6 +152,7 @@ class Server:
         self.broker = broker
         self.limits = Limits(
             max_frame_bytes=config.socket_request_max_bytes,
+            max_plain_bytes=config.ottla_request_max_bytes,
             max_parked=config.ottla_connection_parked_max_requests,
             send_high_bytes=config.ottla_connection_send_max_bytes,
         )

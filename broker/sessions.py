@@ -2,8 +2,10 @@
 that a request names only what changed and an answer only what has news.
 
 A session is bound to nothing but its id: it outlives its connection. There is room for a bounded
-number of them (max.incremental.fetch.session.cache.slots); a consumer that finds none is answered
-without one and sends full requests, which only costs bytes. Rules and codes are those of Kafka's
+number of them (max.incremental.fetch.session.cache.slots), and of partitions in all of them
+(ottla.fetch.session.cache.max.partitions); a consumer that finds none is answered without one and
+sends full requests, which only costs bytes. So does one that adds more partitions than there is
+room for: its session is not found any more. Rules and codes are those of Kafka's
 FetchManager and FetchSessionCacheShard:
 
     epoch  0   full request: opens a session, and closes the one whose id it carries
@@ -16,10 +18,12 @@ FetchManager and FetchSessionCacheShard:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from random import randrange
 from typing import Final, TypeAlias
 
+from ottla.broker.slices import whole
+from ottla.log.partition import Partition
 from ottla.wire.api.fetch import FetchPartition, FetchRequest
 from ottla.wire.errors import Error, KafkaError
 
@@ -27,9 +31,14 @@ NO_SESSION: Final = 0
 _OPEN_EPOCH: Final = 0
 _CLOSE_EPOCH: Final = -1
 _LAST_EPOCH: Final = 0x7FFFFFFF
+#: Partitions of a request between two yields.
+_STEP: Final = 256
 #: A session unused for this long makes room for any new one; a younger one makes none at all
 #: (FetchSessionCache's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS).
 EVICTION_MS: Final = 120_000
+
+#: Partitions remembered, over all sessions (ottla.fetch.session.cache.max.partitions).
+MOST_PARTITIONS: Final = 100_000
 
 #: A partition as a request names it: topic id (13+) or name, and index.
 Key: TypeAlias = tuple[bytes | str, int]
@@ -42,7 +51,16 @@ def _random_number() -> int:
 class Wanted:
     """One partition a consumer reads, as it last asked for it, and what it was last told."""
 
-    __slots__ = ("high_watermark", "index", "log_start_offset", "request", "topic", "topic_name")
+    __slots__ = (
+        "high_watermark",
+        "index",
+        "known",
+        "log_start_offset",
+        "request",
+        "topic",
+        "topic_name",
+        "version",
+    )
 
     def __init__(self, topic: bytes | str, request: FetchPartition) -> None:
         self.topic = topic
@@ -51,6 +69,9 @@ class Wanted:
         self.topic_name: str | None = topic if isinstance(topic, str) else None
         self.index = request.partition
         self.request = request
+        #: What it was found to be when topics had this version (fetching.py).
+        self.known: Partition | Error = Error.UNKNOWN_TOPIC_OR_PARTITION
+        self.version = -1
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -75,12 +96,23 @@ class Wanted:
 class FetchSession:
     """The partitions of one consumer, those served longest ago first."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "evictable", "last_used_ms", "number", "wanted")
+    __slots__ = (
+        "by_id",
+        "counted",
+        "created_ms",
+        "epoch",
+        "evictable",
+        "last_used_ms",
+        "number",
+        "wanted",
+    )
 
     def __init__(self, number: int, by_id: bool, wanted: dict[Key, Wanted], now_ms: float) -> None:
         self.number = number
         self.by_id = by_id
         self.wanted = wanted
+        #: Its partitions in FetchSessions.partitions.
+        self.counted = 0
         self.epoch = 1
         self.created_ms = self.last_used_ms = now_ms
         #: Old enough, when last used, to make room for a session of more partitions.
@@ -110,7 +142,7 @@ class Fetch:
         self._epoch = 0 if session is None else session.epoch
         self._opens = opens
 
-    def begin_answer(self) -> None:
+    def check_epoch(self) -> None:
         """Before anything is told. Raises KafkaError INVALID_FETCH_SESSION_EPOCH when another
         request of the session was begun meanwhile."""
         if self.session is not None and self.session.epoch != self._epoch:
@@ -148,9 +180,18 @@ class Fetch:
 class FetchSessions:
     """All sessions of the broker, those used longest ago first."""
 
-    def __init__(self, slots: int, new_number: Callable[[], int] = _random_number) -> None:
-        """`new_number`: a random number from 1 to 2**31 - 1."""
+    def __init__(
+        self,
+        slots: int,
+        new_number: Callable[[], int] = _random_number,
+        most: Callable[[], int] = lambda: MOST_PARTITIONS,
+    ) -> None:
+        """`new_number`: a random number from 1 to 2**31 - 1. `most`: partitions that may be
+        remembered, over all sessions."""
         self.slots = slots
+        #: Partitions remembered, over all sessions.
+        self.partitions = 0
+        self._most = most
         self.evicted = 0
         self._new_number = new_number
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
@@ -158,21 +199,25 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def partitions(self) -> int:
-        """Partitions remembered, over all sessions."""
-        return sum(len(session.wanted) for session in self._sessions.values())
-
     def begin(self, request: FetchRequest, version: int, now_ms: float) -> Fetch:
-        """Find what `request` asks for. `now_ms`: a clock that does not step back.
+        """`begin_steps` in one go."""
+        return whole(self.begin_steps(request, version, now_ms))
+
+    def begin_steps(
+        self, request: FetchRequest, version: int, now_ms: float
+    ) -> Generator[None, None, Fetch]:
+        """Find what `request` asks for; yields now and then. `now_ms`: a clock that does not step
+        back.
 
         Raises KafkaError with the codes named above.
         """
         by_id = version >= 13
         if request.session_epoch in (_OPEN_EPOCH, _CLOSE_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id)
             opens = request.session_epoch == _OPEN_EPOCH
-            return Fetch(self, _named(request, by_id), by_id, opens=opens)
+            wanted: dict[Key, Wanted] = {}
+            yield from _name(wanted, request, by_id)
+            return Fetch(self, wanted, by_id, opens=opens)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)
@@ -180,12 +225,17 @@ class FetchSessions:
             raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise KafkaError(Error.FETCH_SESSION_TOPIC_ID_ERROR)
-        _update(session.wanted, request, by_id)
-        if not session.wanted:
-            del self._sessions[session.number]
-            return Fetch(self, _named(request, by_id), by_id)
-        self._touch(session, now_ms)
         session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
+        self._touch(session, now_ms)
+        before = len(session.wanted)
+        yield from _name(session.wanted, request, by_id)
+        self._count(session)
+        if not session.wanted:
+            self._close(session.number)
+            return Fetch(self, {}, by_id)
+        if self.partitions > self._most() and len(session.wanted) > before:
+            self._close(session.number)
+            raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)  # the client asks in full, then
         # A copy of the order, not of the partitions: answering changes it.
         return Fetch(self, dict(session.wanted), by_id, session=session)
 
@@ -195,18 +245,31 @@ class FetchSessions:
         self._sessions.move_to_end(session.number)
 
     def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: float) -> int:
-        if len(self._sessions) >= self.slots and not self._evict(len(wanted), now_ms):
-            return NO_SESSION
+        while len(self._sessions) >= self.slots or self.partitions + len(wanted) > self._most():
+            if not self._evict(len(wanted), now_ms):
+                return NO_SESSION
         number = self._new_number()
         while number in self._sessions or number == NO_SESSION:
             number = self._new_number()
-        self._sessions[number] = FetchSession(number, by_id, wanted, now_ms)
+        session = self._sessions[number] = FetchSession(number, by_id, wanted, now_ms)
+        self._count(session)
         return number
+
+    def _count(self, session: FetchSession) -> None:
+        """The session's partitions have become others."""
+        if session.number in self._sessions:
+            self.partitions += len(session.wanted) - session.counted
+            session.counted = len(session.wanted)
+
+    def _close(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            self.partitions -= session.counted
 
     def _evict(self, size: int, now_ms: float) -> bool:
         """Make room for a session of `size` partitions, if there is one less worth keeping: unused
         for long, or not new and of fewer partitions, the smallest first."""
-        if not self._sessions:
+        if not self._sessions or size > self._most():
             return False
         victim = next(iter(self._sessions.values()))
         if now_ms - victim.last_used_ms <= EVICTION_MS:
@@ -216,23 +279,17 @@ class FetchSessions:
             victim = min(candidates, key=lambda s: (len(s.wanted), s.number))
             if len(victim.wanted) >= size:
                 return False
-        del self._sessions[victim.number]
+        self._close(victim.number)
         self.evicted += 1
         return True
 
 
-def _named(request: FetchRequest, by_id: bool) -> dict[Key, Wanted]:
-    """The partitions a request names; one named twice counts once, as it was named last."""
-    wanted: dict[Key, Wanted] = {}
-    for topic in request.topics:
-        name: bytes | str = topic.topic_id if by_id else topic.topic
-        for partition in topic.partitions:
-            wanted[name, partition.partition] = Wanted(name, partition)
-    return wanted
-
-
-def _update(wanted: dict[Key, Wanted], request: FetchRequest, by_id: bool) -> None:
-    """Take into a session what an incremental request adds, changes and forgets."""
+def _name(
+    wanted: dict[Key, Wanted], request: FetchRequest, by_id: bool
+) -> Generator[None, None, None]:
+    """Take in the partitions that a request names, adds, changes or forgets, some at a time; one
+    named twice counts once, as it was named last."""
+    count = 0
     for topic in request.topics:
         name: bytes | str = topic.topic_id if by_id else topic.topic
         for partition in topic.partitions:
@@ -241,7 +298,13 @@ def _update(wanted: dict[Key, Wanted], request: FetchRequest, by_id: bool) -> No
                 wanted[name, partition.partition] = Wanted(name, partition)
             else:
                 known.request = partition
+            count += 1
+            if not count % _STEP:
+                yield
     for gone in request.forgotten_topics_data:
         name = gone.topic_id if by_id else gone.topic
         for index in gone.partitions:
             wanted.pop((name, index), None)
+            count += 1
+            if not count % _STEP:
+                yield

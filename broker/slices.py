@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.wire.compile import encode
 from ottla.wire.primitives import encode_uvarint
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.broker.clock import Clock
     from ottla.broker.context import Broker, Context, Parked
     from ottla.broker.timers import Timers
+
+T = TypeVar("T")
 
 SLICE_MS: Final = 1.0
 #: Jobs that have begun and not ended, at most.
@@ -83,6 +85,16 @@ class Slices:
                 self._active.append(self._waiting.popleft())
             if self._active:
                 self._arm()
+
+
+def whole(steps: Generator[None, None, T]) -> T:
+    """What few steps lead to, all taken in one go."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 def run_in_slices(broker: Broker, steps: Iterator[object], done: Callable[[], None]) -> None:

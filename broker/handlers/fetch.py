@@ -14,8 +14,11 @@ Versions 4 to 18; the first that Kafka 4 serves is 4.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.fetching import Reading
+from ottla.broker.slices import whole
 from ottla.wire.api.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -34,9 +37,18 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-def handle(ctx: Context, request: FetchRequest) -> FetchResponse | Parked:
-    sessions = ctx.broker.sessions
-    fetch = sessions.begin(request, ctx.header.api_version, ctx.broker.clock.monotonic_ms())
+def handle(
+    ctx: Context, request: FetchRequest
+) -> FetchResponse | Parked | Generator[None, None, FetchResponse | Parked]:
+    if ctx.is_long:
+        return _steps(ctx, request)
+    return whole(_steps(ctx, request))
+
+
+def _steps(ctx: Context, request: FetchRequest) -> Generator[None, None, FetchResponse | Parked]:
+    begin = ctx.broker.sessions.begin_steps
+    now_ms = ctx.broker.clock.monotonic_ms()
+    fetch = yield from begin(request, ctx.header.api_version, now_ms)
     return Reading(ctx, request, fetch).start()
 
 

@@ -58,7 +58,7 @@ def answered(
     fetch: Fetch, read: Iterable[tuple[Wanted, PartitionData]], now_ms: float = 0
 ) -> tuple[int, list[PartitionData]]:
     """Answer with what was read; gives the session and what is told."""
-    fetch.begin_answer()
+    fetch.check_epoch()
     told, served = [], []
     for wanted, found in read:
         records = bool(found.records)
