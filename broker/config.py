@@ -8,17 +8,19 @@ answers, and parsed once into the attributes of ServerConfig.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from ottla.broker.config_honoured import BROKER
-from ottla.broker.config_keys import Key, Synonym, broker_key
+from ottla.broker.config_keys import Key, Synonym, broker_key, keys
 from ottla.broker.config_values import ConfigError
 from ottla.broker.listeners import Listener, parse_listeners
 
 NEVER_FLUSHED = str((1 << 63) - 1)
+MIN_INSYNC = "min.insync.replicas"
 
 
 class Source(IntEnum):
@@ -104,7 +106,7 @@ class ServerConfig:
         self.cluster: dict[str, str] = {}
         self.node: dict[str, str] = {}
         _apply_aliases(self.static)
-        self._refresh()
+        self.set_dynamic({}, {})
         self.listeners = parse_listeners(self.text)
         _check_together(self)
 
@@ -115,17 +117,36 @@ class ServerConfig:
     def set_dynamic(self, cluster: Mapping[str, str], node: Mapping[str, str]) -> None:
         """Take the dynamic settings that have been committed; the attributes change in place.
 
-        `cluster`, `node`: what has been altered for all nodes and for this one. Raises ConfigError
-        and changes nothing when a value cannot be read.
+        `cluster`, `node`: what has been altered for all nodes and for this one. The cluster always
+        has min.insync.replicas, as it does in Kafka while eligible leader replicas are enabled:
+        what the file says until it is altered. Raises ConfigError and changes nothing when a value
+        cannot be read.
         """
         before = self.cluster, self.node
-        self.cluster, self.node = dict(cluster), dict(node)
+        started = self.static.get(MIN_INSYNC) or default_text(MIN_INSYNC) or ""
+        self.cluster, self.node = {MIN_INSYNC: started, **cluster}, dict(node)
         try:
             self._refresh()
         except ConfigError:
             self.cluster, self.node = before
             self._refresh()
             raise
+
+    def with_dynamic(self, cluster: Mapping[str, str], node: Mapping[str, str]) -> ServerConfig:
+        """A copy with other dynamic settings. Raises ConfigError."""
+        changed = copy.copy(self)
+        changed.set_dynamic(cluster, node)
+        return changed
+
+    def check_cleaner(self) -> None:
+        """Raises ConfigError where keys of a compaction have too little room (CleanerConfig)."""
+        threads = max(1, int(self.text("log.cleaner.threads") or 1))
+        if self.log_cleaner_dedupe_buffer_size // threads <= 1 << 20:
+            raise ConfigError(
+                "log.cleaner.dedupe.buffer.size",
+                self.log_cleaner_dedupe_buffer_size,
+                f"must be more than 1 MiB for each of log.cleaner.threads={threads}",
+            )
 
     def text(self, name: str) -> str | None:
         """The value of a broker key in Kafka's spelling; None when nothing sets it."""
@@ -160,6 +181,12 @@ class ServerConfig:
             return str(-1 if int(best.value) < 0 else int(best.value) * factor)
         return best.value if factor == 1 else str(int(best.value) * factor)
 
+    def default_of_topics(self, name: str) -> str:
+        """The text of a topic setting in a topic that does not set it."""
+        key = keys("topic")[name]
+        text = self.topic_default(key)
+        return (key.default or "") if text is None else text
+
     def _refresh(self) -> None:
         for field in _FIELDS:
             name = field.replace("_", ".")
@@ -171,11 +198,12 @@ _FIELDS = [field for field in ServerConfig.__annotations__ if field != "listener
 
 
 def default_text(name: str) -> str | None:
-    """Our default of a broker key: Kafka's, unless Ottla has its own."""
+    """Our default of a broker key: Kafka's, unless Ottla has its own. A quota has none."""
     ours = BROKER.get(name)
     if ours is not None and ours.default is not None:
         return ours.default
-    return _known(name).default
+    key = broker_key(name)
+    return None if key is None else key.default
 
 
 def load(given: Mapping[str, str]) -> tuple[ServerConfig, list[str]]:
@@ -248,6 +276,7 @@ def _check_together(config: ServerConfig) -> None:
             "access rules are not enforced yet; remove it to start without them",
         )
     _check_times(config)
+    config.check_cleaner()
     low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if low > high:
         raise ConfigError("group.min.session.timeout.ms", low, f"must be at most {high}")

@@ -1,8 +1,8 @@
 """What AlterConfigs and IncrementalAlterConfigs may change, and how a change is checked.
 
 Rules and codes are Kafka's (ConfigAdminManager, ConfigurationControlManager): one resource is
-changed whole or not at all; a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST. What
-Ottla does not act on cannot be set: an accepted setting is one that counts.
+changed whole or not at all; a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST. An
+accepted setting is one that counts, or one of config_kept.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from ottla.broker.config import NEVER_FLUSHED, ServerConfig
-from ottla.broker.config_honoured import BROKER
-from ottla.broker.config_keys import broker_key, keys
+from ottla.broker.config import ServerConfig
+from ottla.broker.config_keys import any_broker_key, keys
+from ottla.broker.config_running import checked_broker
 from ottla.broker.config_values import ConfigError
 from ottla.broker.metadata import ResourceType, Topics, check_name
-from ottla.broker.topic_config import check_own, value_of
+from ottla.broker.topic_config import check_own
 from ottla.wire.errors import Error, KafkaError
 
 
@@ -82,10 +82,11 @@ def altered(
 def _list_changed(
     config: ServerConfig, kind: ResourceType, own: Mapping[str, str], step: Step
 ) -> str:
-    key = keys("topic").get(step.name) if kind is ResourceType.TOPIC else broker_key(step.name)
+    is_topic = kind is ResourceType.TOPIC
+    key = keys("topic").get(step.name) if is_topic else any_broker_key(step.name)
     if key is None or key.type != "list":
         raise KafkaError(Error.INVALID_CONFIG, f"{step.name} is not a list")
-    inherited = value_of(config, key) if kind is ResourceType.TOPIC else config.text(step.name)
+    inherited = config.default_of_topics(step.name) if is_topic else config.text(step.name)
     text = own.get(step.name, inherited) or ""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     words = [word.strip() for word in (step.value or "").split(",")]
@@ -101,7 +102,7 @@ def checked(
     if kind is ResourceType.TOPIC:
         return _checked_topic(topics, config, name, own)
     if kind is ResourceType.BROKER:
-        return _checked_broker(config, own)
+        return checked_broker(config, name, own)
     if own:
         raise KafkaError(
             Error.INVALID_CONFIG, f"settings of {kind.name.lower()} {name} are without effect here"
@@ -122,27 +123,3 @@ def _checked_topic(
     if topics.admitted(name) is None:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
     return settings
-
-
-def _checked_broker(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return {name: _checked_setting(config, name, text) for name, text in own.items()}
-    except ConfigError as error:
-        raise KafkaError(Error.INVALID_REQUEST, str(error)) from None
-
-
-def _checked_setting(config: ServerConfig, name: str, text: str) -> str:
-    key = broker_key(name) or keys("dynamic").get(name)
-    if key is None:
-        raise KafkaError(Error.INVALID_CONFIG, f"{name} is not a setting that Kafka or Ottla knows")
-    honoured = BROKER.get(name)
-    if honoured is None or not honoured.dynamic:
-        why = "has no effect here" if honoured is None else "is read when the broker starts"
-        raise KafkaError(Error.INVALID_REQUEST, f"{name} cannot be changed: it {why}")
-    value = key.canonical(text)
-    if name == "log.retention.ms" and value == "0":
-        raise ConfigError(name, text, "must be at least 1, or -1 for no bound")
-    flushes = name.startswith("log.flush.interval.") and value != NEVER_FLUSHED
-    if flushes and config.ottla_durability == "os":
-        raise ConfigError(name, text, "ottla.durability=os never forces a flush")
-    return value

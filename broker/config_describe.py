@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ottla.broker.config import ServerConfig, Setting, Source
 from ottla.broker.config_honoured import BROKER, TOPIC
-from ottla.broker.config_keys import OWN_KEYS, Key, keys
-from ottla.broker.topic_config import value_of
+from ottla.broker.config_kept import BROKER_KEPT, TOPIC_KEPT
+from ottla.broker.config_keys import OWN_KEYS, Key, any_broker_key, keys
+from ottla.broker.config_running import is_alterable
 
 TYPES = {
     "boolean": 1,
@@ -28,6 +29,7 @@ TYPES = {
 """ConfigEntry.ConfigType: user interfaces choose their editor by it."""
 
 _NO_EFFECT = "Known to Kafka; without effect here."
+_KEPT = "Kept and described, without effect:"
 
 _ONE_SETTING = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -68,17 +70,19 @@ def _topic_entry(config: ServerConfig, key: Key, own: Mapping[str, str]) -> Entr
         synonyms += _broker_synonyms(config, key.synonyms[0].name)
     return Entry(
         key,
-        value_of(config, key) if value is None else value,
+        config.default_of_topics(key.name) if value is None else value,
         synonyms[0].source if synonyms else Source.DEFAULT,
-        key.name not in TOPIC,
+        False,
         synonyms,
-        TOPIC.get(key.name, _NO_EFFECT),
+        TOPIC.get(key.name) or f"{_KEPT} {TOPIC_KEPT[key.name]}.",
     )
 
 
 def broker_entries(config: ServerConfig) -> list[Entry]:
-    """Every setting of this node, by name."""
+    """Every setting of this node, by name; of quotas those that are set."""
     known = {**keys("broker"), **OWN_KEYS}
+    quotas = keys("dynamic")
+    known |= {name: quotas[name] for name in (*config.cluster, *config.node) if name in quotas}
     return [
         _broker_entry(config, known[name]) for name in sorted(known) if not known[name].internal
     ]
@@ -86,28 +90,33 @@ def broker_entries(config: ServerConfig) -> list[Entry]:
 
 def cluster_entries(config: ServerConfig) -> list[Entry]:
     """What has been set for all nodes while they run."""
-    found = {**keys("broker"), **OWN_KEYS}
+    found = [key for key in map(any_broker_key, sorted(config.cluster)) if key is not None]
     return [
         entry._replace(
             value=config.cluster[entry.key.name],
             source=Source.CLUSTER,
             synonyms=[s for s in entry.synonyms if s.source is Source.CLUSTER],
         )
-        for entry in (_broker_entry(config, found[name]) for name in sorted(config.cluster))
+        for entry in (_broker_entry(config, key) for key in found)
     ]
 
 
 def _broker_entry(config: ServerConfig, key: Key) -> Entry:
     synonyms = _broker_synonyms(config, key.name)
-    honoured = BROKER.get(key.name)
     return Entry(
         key,
         config.text(key.name),
         synonyms[0].source if synonyms else Source.DEFAULT,
-        honoured is None or not honoured.dynamic,
+        not is_alterable(key.name),
         synonyms,
-        honoured.doc if honoured else _NO_EFFECT,
+        _broker_doc(key.name),
     )
+
+
+def _broker_doc(name: str) -> str:
+    if name in BROKER:
+        return BROKER[name].doc
+    return f"{_KEPT} {BROKER_KEPT[name]}." if name in BROKER_KEPT else _NO_EFFECT
 
 
 def _broker_synonyms(config: ServerConfig, name: str) -> list[Setting]:

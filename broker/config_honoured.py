@@ -1,7 +1,7 @@
 """Which of Kafka's configuration keys Ottla acts on, with one line each on what they do here.
 
 A key in none of these tables is known, described with Kafka's default, and without effect: a file
-that sets it is told so once, a request that changes it is refused.
+that sets it is told so once. A request that changes it is refused, unless it is in `config_kept`.
 """
 
 from __future__ import annotations
@@ -99,9 +99,12 @@ BROKER: dict[str, Honoured] = {
     "compression.gzip.level": Honoured(_D + "compression.gzip.level.", dynamic=True),
     "compression.lz4.level": Honoured(_D + "compression.lz4.level.", dynamic=True),
     "compression.zstd.level": Honoured(_D + "compression.zstd.level.", dynamic=True),
-    "log.cleaner.backoff.ms": Honoured("How often topics to be compacted are looked for."),
+    "log.cleaner.backoff.ms": Honoured(
+        "How often topics to be compacted are looked for.", dynamic=True
+    ),
     "log.cleaner.dedupe.buffer.size": Honoured(
-        "Bytes that the keys of one compaction may take, at 200 a key; with more it takes several."
+        "Bytes that the keys of one compaction may take, at 200 a key; with more it takes several.",
+        dynamic=True,
     ),
     "log.cleaner.enable": Honoured("Whether topics with cleanup.policy=compact are compacted."),
     "log.cleaner.delete.retention.ms": Honoured(_D + "delete.retention.ms.", dynamic=True),
@@ -124,7 +127,10 @@ BROKER: dict[str, Honoured] = {
     "log.roll.ms": Honoured(_D + "segment.ms; wins over hours.", dynamic=True),
     "log.segment.bytes": Honoured(_D + "segment.bytes.", dynamic=True),
     "message.max.bytes": Honoured(_D + "max.message.bytes.", dynamic=True),
-    "min.insync.replicas": Honoured(_D + "min.insync.replicas.", dynamic=True),
+    "min.insync.replicas": Honoured(
+        _D + "min.insync.replicas. It is altered for the cluster, never for one broker.",
+        dynamic=True,
+    ),
     # Produce and fetch
     "fetch.max.bytes": Honoured(
         "Most bytes of records in one Fetch answer, but for a first batch that is larger. Less than"
@@ -133,7 +139,8 @@ BROKER: dict[str, Honoured] = {
     ),
     "max.incremental.fetch.session.cache.slots": Honoured("Fetch sessions that are remembered."),
     "producer.id.expiration.ms": Honoured(
-        "An idempotent producer's state is forgotten after this time without a batch."
+        "An idempotent producer's state is forgotten after this time without a batch.",
+        dynamic=True,
     ),
     "transaction.max.timeout.ms": Honoured("Longest transaction timeout a producer may ask for."),
     "transaction.partition.verification.enable": Honoured(

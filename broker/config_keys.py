@@ -65,6 +65,11 @@ def broker_key(name: str) -> Key | None:
     return keys("broker").get(name) or OWN_KEYS.get(name)
 
 
+def any_broker_key(name: str) -> Key | None:
+    """`broker_key`, or one of the quotas that only a running broker can be given."""
+    return broker_key(name) or keys("dynamic").get(name)
+
+
 OWN_KEYS: dict[str, Key] = {
     key.name: key
     for key in (
@@ -119,4 +124,14 @@ def _synonym(word: str) -> Synonym:
     return Synonym(name, int(factor or 1))
 
 
-__all__ = ["OWN_KEYS", "ConfigError", "Key", "Scope", "Synonym", "Update", "broker_key", "keys"]
+__all__ = [
+    "OWN_KEYS",
+    "ConfigError",
+    "Key",
+    "Scope",
+    "Synonym",
+    "Update",
+    "any_broker_key",
+    "broker_key",
+    "keys",
+]

@@ -4,8 +4,12 @@ transaction.version 2 makes Java's producer skip AddPartitionsToTxn and count on
 end, and group.version, share.version and streams.version say that those groups work. So only what
 works is announced. metadata.version is the level of Kafka's metadata, one per release: tools read
 it to know whom they speak to, and 30 is the level of Kafka 4.3, whose versions of every API are
-served here; it is neither raised nor lowered here, hence one single level. transaction.version may
-be lowered: both protocols of transactions work, and the level is what clients choose by.
+served here; it is neither raised nor lowered here, hence one single level. So it is with
+eligible.leader.replicas.version (KIP-966), which says that min.insync.replicas is a setting of the
+cluster and that DescribeTopicPartitions names eligible leaders. kraft.version 1 says that
+controllers join and leave a running cluster; here is one controller for good, which is level 0.
+transaction.version may be lowered: both protocols of transactions work, and the level is what
+clients choose by.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ class Feature(NamedTuple):
 FEATURES: Final = {
     feature.name: feature
     for feature in (
+        Feature("eligible.leader.replicas.version", 1, 1),
+        Feature("kraft.version", 0, 0),
         Feature("metadata.version", METADATA_VERSION, METADATA_VERSION),
         Feature("transaction.version", 0, 2),
     )

@@ -18,7 +18,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.broker import metadata_rows as rows
-from ottla.broker.config import ServerConfig
+from ottla.broker.config import MIN_INSYNC, ServerConfig
+from ottla.broker.config_kept import say_of_broker, say_of_topic
 from ottla.broker.topic_config import TopicConfig, effective, partition_settings, rules
 from ottla.group.outcome import Place
 from ottla.log.errors import LogError
@@ -190,6 +191,7 @@ class Topics:
             changes += [*partition_rows, rows.topic_row(topic.name, topic.topic_id, numbers)]
             if topic.configs:
                 changes.append(rows.config_row(ResourceType.TOPIC, topic.name, topic.configs))
+                say_of_topic(topic.configs)
         ticket = self._change(changes, lambda: self._show(made))
         for topic in made:
             self._admit(topic)
@@ -235,6 +237,8 @@ class Topics:
         """
         changes = [rows.config_row(kind, name, own) for kind, name, own in settings]
         taken = [(kind, name, dict(own)) for kind, name, own in settings]
+        for kind, _, own in taken:
+            (say_of_topic if kind is ResourceType.TOPIC else say_of_broker)(own)
         ticket = self._change(changes, lambda: self._apply_configs(taken))
         for kind, name, own in taken:
             self._own[kind, name] = own
@@ -312,10 +316,21 @@ class Topics:
             own.get((ResourceType.BROKER, ""), self._config.cluster),
             own.get((ResourceType.BROKER, node), self._config.node),
         )
+        self._configure_log()
         self._inherited.clear()
         for name, topic in self._admitted.items():
             self._admitted[name] = replace(topic, effective=self._effective(topic.configs))
         self._show(list(self._visible.values()))
+
+    def _configure_log(self) -> None:
+        config = self._config
+        options = replace(
+            self._store.options,
+            compaction_check_ms=config.log_cleaner_backoff_ms,
+            compaction_keys_bytes=config.log_cleaner_dedupe_buffer_size,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+        )
+        self._store.set_options(options)
 
     def _moved(self) -> None:
         self.version += 1
@@ -339,11 +354,11 @@ class Topics:
             (kind, name): own for kind, name, own in rows.scan_configs(self._store)
         }
         self._inherited: dict[tuple[tuple[str, str], ...], Effective] = {}
-        node = str(self._config.node_id)
-        self._config.set_dynamic(
-            self._own.get((ResourceType.BROKER, ""), {}),
-            self._own.get((ResourceType.BROKER, node), {}),
-        )
+        node = self._own.get((ResourceType.BROKER, str(self._config.node_id)), {})
+        # An earlier version let one broker have its own; Kafka drops it with eligible leaders, too.
+        node.pop(MIN_INSYNC, None)
+        self._config.set_dynamic(self._own.get((ResourceType.BROKER, ""), {}), node)
+        self._configure_log()
         self._visible: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._places: dict[int, Place] = {}

@@ -67,7 +67,7 @@ def effective(config: ServerConfig, own: Mapping[str, str]) -> TopicConfig:
     values = {}
     for name in TOPIC:
         key = keys("topic")[name]
-        text = own[name] if name in own else value_of(config, key)
+        text = own[name] if name in own else config.default_of_topics(name)
         values[name.replace(".", "_")] = parse(name, key.type, text)
     return TopicConfig(**values)  # type: ignore[arg-type]  # a test holds the table against the fields
 
@@ -107,15 +107,9 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
     )
 
 
-def value_of(config: ServerConfig, key: Key) -> str:
-    """The text of a topic setting that the topic does not set itself."""
-    text = config.topic_default(key)
-    return (key.default or "") if text is None else text
-
-
 def check_own(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
     """The settings a topic is to get, in Kafka's spelling. Raises ConfigError on the first at
-    fault: unknown, out of Kafka's range, or not to be had here."""
+    fault: unknown, out of Kafka's range, or not to be had here (log/LogConfig.validate)."""
     checked = {}
     for name, text in own.items():
         key = keys("topic").get(name)
@@ -133,16 +127,14 @@ def _check_honoured(config: ServerConfig, key: Key, text: str) -> None:
             raise ConfigError(
                 key.name, text, "ottla.durability=os never forces a flush; only fsync does"
             )
-    elif key.name not in TOPIC and text != value_of(config, key):
-        raise ConfigError(
-            key.name, text, f"has no effect here; only {value_of(config, key)!r} is taken"
-        )
+    elif key.name == "remote.storage.enable" and text == "true":
+        raise ConfigError(key.name, text, "there is no tiered storage here; only false is accepted")
 
 
 def _check_lags(config: ServerConfig, own: Mapping[str, str]) -> None:
     """min.compaction.lag.ms may not exceed max.compaction.lag.ms (LogConfig.validate)."""
     high = keys("topic")["max.compaction.lag.ms"]
-    limit = int(own.get(high.name) or value_of(config, high))
+    limit = int(own.get(high.name) or config.default_of_topics(high.name))
     low = int(own.get("min.compaction.lag.ms", 0))
     if low > limit:
         raise ConfigError("min.compaction.lag.ms", low, f"must be at most {limit}, the maximum")

@@ -54,6 +54,7 @@ SECTIONS = {
     "traps/test_fetch.py": "Byte by byte: fetch and offsets",
     "traps/test_groups.py": "Byte by byte: groups",
     "traps/test_administration.py": "Byte by byte: administration",
+    "traps/test_settings.py": "Byte by byte: settings",
     "traps/test_single_broker.py": "Byte by byte: calls of clusters of many brokers",
     "spark/test_batch.py": "Spark: batches",
     "spark/test_streams.py": "Spark: streams",

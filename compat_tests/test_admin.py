@@ -110,6 +110,48 @@ def test_configs_are_altered_one_by_one(client: Client, new_topic: MakeTopic) ->
     assert told.value.error == "MESSAGE_TOO_LARGE", "the new limit holds"
 
 
+@for_clients("incremental_alter_configs")
+def test_settings_without_effect_here_are_kept(client: Client, new_name: NewName) -> None:
+    """Tools and frameworks give them to every topic they make."""
+    topic = new_name()
+    with client.admin() as admin:
+        admin.create_topic(topic, 1, {"segment.index.bytes": "1048576", "preallocate": "false"})
+
+        def configs() -> dict[str, str | None]:
+            return admin.describe_configs("TOPIC", topic)
+
+        eventually(lambda: leaders(admin, topic), "the topic")
+        assert configs()["segment.index.bytes"] == "1048576"
+        admin.incremental_alter_configs("TOPIC", topic, {"unclean.leader.election.enable": "true"})
+        eventually(lambda: configs()["unclean.leader.election.enable"] == "true", "the new value")
+        with pytest.raises(Failed) as told:
+            admin.incremental_alter_configs("TOPIC", topic, {"remote.storage.enable": "true"})
+        assert told.value.error == "INVALID_CONFIG"
+
+
+@for_clients("incremental_alter_configs")
+def test_settings_of_the_running_broker_are_altered_and_checked(client: Client) -> None:
+    with client.admin() as admin:
+        node = str(admin.describe_cluster().controller)
+
+        def has(key: str, text: str) -> bool:
+            return admin.describe_configs("BROKER", node)[key] == text
+
+        changes = {"log.cleaner.threads": "2", "log.cleaner.backoff.ms": "14000"}
+        admin.incremental_alter_configs("BROKER", node, changes)
+        eventually(lambda: all(has(*one) for one in changes.items()), f"{changes}")
+        for key, text, error in (
+            ("log.cleaner.threads", "5", "INVALID_REQUEST"),  # more than the double
+            ("min.insync.replicas", "1", "INVALID_CONFIG"),  # the cluster's
+            ("num.partitions", "5", "INVALID_REQUEST"),  # read at start
+        ):
+            with pytest.raises(Failed) as told:
+                admin.incremental_alter_configs("BROKER", node, {key: text})
+            assert told.value.error == error, key
+        admin.incremental_alter_configs("BROKER", node, dict.fromkeys(changes))
+        eventually(lambda: has("log.cleaner.backoff.ms", "15000"), "the default")
+
+
 @for_clients("alter_configs", without=("kafka-python",))  # adds what is there by itself
 def test_configs_are_replaced_by_the_older_call(client: Client, new_topic: MakeTopic) -> None:
     topic = new_topic(retention_ms=4321, segment_ms=1111111)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import confluent_kafka as confluent
@@ -178,6 +179,10 @@ def reassigning(tool: Callable[..., str], path: str) -> Callable[[str], str]:
 def test_kafka_features(tool: Callable[..., str]) -> None:
     described = tool("kafka-features", "describe")
     assert "Feature: transaction.version" in described
+    levels = dict(re.findall(r"Feature: (\S+) .* FinalizedVersionLevel: (\S+)", described))
+    assert levels["eligible.leader.replicas.version"] == "1"
+    assert levels["kraft.version"] == "0"
+    assert levels["metadata.version"] == "4.3-IV0"
     done = tool("kafka-features", "upgrade", "--feature", "transaction.version=2")
     assert "transaction.version was upgraded to 2." in done
     checked = tool(

@@ -68,6 +68,16 @@ def test_kafka_topics(tool: Callable[..., str], new_name: NewName) -> None:
         tool("kafka-topics", "--describe", "--topic", topic)
 
 
+def test_kafka_configs_of_the_cluster(tool: Callable[..., str]) -> None:
+    cluster = ("--entity-type", "brokers", "--entity-default")
+    assert (
+        "min.insync.replicas=1 sensitive=false"
+        " synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:min.insync.replicas=1}"
+    ) in tool("kafka-configs", "--describe", *cluster)
+    with pytest.raises(ToolFailed, match=r"InvalidConfigurationException: .*min\.insync\.replicas"):
+        tool("kafka-configs", "--alter", *cluster, "--delete-config", "min.insync.replicas")
+
+
 def test_kafka_configs(tool: Callable[..., str], topic: str) -> None:
     entity = ("--entity-type", "topics", "--entity-name", topic)
     tool("kafka-configs", "--alter", *entity, "--add-config", "retention.ms=5555,segment.ms=6666")

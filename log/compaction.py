@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.log.cleaning import KEY_BYTES, Cleaner
 from ottla.log.errors import Damaged, LogError
-from ottla.log.options import Change, PartitionSettings, Table
+from ottla.log.options import Change, PartitionSettings, StoreOptions, Table
 from ottla.log.partition import KEY, read_row
 from ottla.log.rewrite import rewrite
 from ottla.log.segment import SealedSegment
@@ -151,6 +151,12 @@ class Compaction:
         if self._next_ms is None:
             self._next_ms = steady_ms + options.compaction_check_ms
         return options.compaction and steady_ms >= self._next_ms
+
+    def retime(self, before: StoreOptions) -> None:
+        """Options changed: see Maintenance.retime."""
+        if self._next_ms is not None:
+            now = self._store.options.compaction_check_ms
+            self._next_ms += now - before.compaction_check_ms
 
     def steps(self, now_ms: int) -> Steps:
         """One pass. now_ms: the time of day, for the timestamps of records."""

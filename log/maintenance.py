@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.log.background import Background
+from ottla.log.options import StoreOptions
 from ottla.log.sealing import seal
 from ottla.log.segment import ActiveSegment, SealedSegment
 from ottla.log.sweep import Sweep
@@ -95,6 +96,13 @@ class Maintenance:
         expiration_ms = self._store.options.producer_id_expiration_ms
         if not self._store.producers.expire(min(now_ms, steady_ms), expiration_ms):
             self._expire_ms = steady_ms + min(EXPIRY_MS, expiration_ms // 10)
+
+    def retime(self, before: StoreOptions) -> None:
+        """Options changed: move deadlines by as much as the intervals they end changed."""
+        then = min(EXPIRY_MS, before.producer_id_expiration_ms // 10)
+        now = min(EXPIRY_MS, self._store.options.producer_id_expiration_ms // 10)
+        self._expire_ms += now - then
+        self.sweep.retime(before)
 
     def _roll_ms(self) -> int:
         """At most a quarter of the shortest retention, so that space comes back in time."""

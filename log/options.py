@@ -13,7 +13,11 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Sizes in bytes, times in milliseconds. The defaults are those of the broker."""
+    """Sizes in bytes, times in milliseconds. The defaults are those of the broker.
+
+    Store.set_options changes compaction_check_ms, compaction_keys_bytes and
+    producer_id_expiration_ms of an open log; the others are copied when it is opened.
+    """
 
     #: fsync: acknowledged is on disk. os: acknowledged survives the process, not the machine.
     durability: Durability = "fsync"

@@ -377,6 +377,11 @@ class Store:
         """Tell the log what the topic's configs say; not stored. At start and on every change."""
         self.partitions.configure(numbers, settings)
 
+    def set_options(self, options: StoreOptions) -> None:
+        """Other options, which differ only in those that may change while the log is open."""
+        before, self.options = self.options, options
+        self._maintenance.retime(before)
+
     def settings(self, number: int) -> PartitionSettings:
         """What was told of a partition last."""
         return self.partitions.settings(number)

@@ -26,7 +26,7 @@ from ottla.log.background import Background
 from ottla.log.compaction import Compaction, Request, Steps
 from ottla.log.errors import Closed, LogError
 from ottla.log.folder import Folder, SealedName
-from ottla.log.options import Table
+from ottla.log.options import StoreOptions, Table
 from ottla.log.partition import KEY, read_row
 from ottla.log.retention import kept_from
 from ottla.log.rewrite import rewrite
@@ -107,6 +107,10 @@ class Sweep:
         self._began_ms = steady_ms
         self._asked = False
         return self._sweep(now_ms)
+
+    def retime(self, before: StoreOptions) -> None:
+        """Options changed: see Maintenance.retime."""
+        self._compaction.retime(before)
 
     def _due(self, steady_ms: int) -> bool:
         interval = self._store.options.retention_check_ms

@@ -3,7 +3,9 @@ its default. Superseded by IncrementalAlterConfigs, still sent by older tools. v
 
 from __future__ import annotations
 
+from ottla.broker.config import MIN_INSYNC
 from ottla.broker.config_alter import Op, Step, check_steps, checked, repeated
+from ottla.broker.config_running import check_min_insync
 from ottla.broker.context import Api, Broker, Context, Parked
 from ottla.broker.handlers.describe_configs import check_node
 from ottla.broker.metadata import ResourceType
@@ -54,7 +56,10 @@ def _replaced(broker: Broker, resource: AlterConfigsResource) -> dict[str, str]:
     if kind == ResourceType.BROKER and name:
         check_node(broker, name)
     own = {config.name: config.value or "" for config in resource.configs}
-    return checked(broker.topics, broker.config, ResourceType(kind), name, own)
+    own = checked(broker.topics, broker.config, ResourceType(kind), name, own)
+    if kind == ResourceType.BROKER:
+        check_min_insync(name, own if name else (MIN_INSYNC,), own)
+    return own
 
 
 def on_error(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:

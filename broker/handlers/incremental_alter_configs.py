@@ -4,6 +4,7 @@ topics, the broker (by number, or "" for all) and its loggers. v1 flexible."""
 from __future__ import annotations
 
 from ottla.broker.config_alter import Op, Step, altered, check_steps, checked, repeated
+from ottla.broker.config_running import check_min_insync
 from ottla.broker.context import Api, Broker, Context, Parked
 from ottla.broker.handlers.describe_configs import check_node
 from ottla.broker.loggers import LEVELS, ROOT, loggers, set_level, unset_level
@@ -55,7 +56,10 @@ def _altered(
     if kind is ResourceType.BROKER and name:
         check_node(broker, name)
     own = altered(broker.topics, broker.config, kind, name, steps)
-    return checked(broker.topics, broker.config, kind, name, own)
+    own = checked(broker.topics, broker.config, kind, name, own)
+    if kind is ResourceType.BROKER:
+        check_min_insync(name, [step.name for step in steps], own)
+    return own
 
 
 def _kind(number: int) -> ResourceType:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ottla.broker.config import default_text
 from ottla.broker.config_honoured import BROKER, TOPIC
-from ottla.broker.config_keys import Key, broker_key, keys
+from ottla.broker.config_kept import BROKER_KEPT, TOPIC_KEPT
+from ottla.broker.config_keys import Key, any_broker_key, broker_key, keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 MARKER = "## Settings of the broker\n"
@@ -42,17 +43,34 @@ def _lines() -> Iterator[str]:
         inherited = ", ".join(f"`{synonym.name}`" for synonym in key.synonyms)
         yield _row(name, key, _shown(key.default), inherited, TOPIC[name])
     yield "\n## Known, without effect\n"
-    yield "Kafka's other settings are known: a file may hold them, DescribeConfigs answers them as"
-    yield "read-only.\n"
-    yield from _names("Of the broker", keys("broker").values(), BROKER)
-    topics = "Of topics (one may be given the default, nothing else)"
-    yield from _names(topics, keys("topic").values(), TOPIC)
+    yield "Kafka's other settings are known. Those in these two tables are accepted, kept and"
+    yield "described as Kafka does, with its checks, and do nothing; the broker says so once in its"
+    yield "log.\n"
+    yield "| setting of topics | type | default | no effect, because |"
+    yield "| --- | --- | --- | --- |"
+    for name, reason in sorted(TOPIC_KEPT.items()):
+        yield _kept(keys("topic")[name], reason)
+    yield ""
+    yield "| setting of the broker | type | default | no effect, because |"
+    yield "| --- | --- | --- | --- |"
+    for name, reason in sorted(BROKER_KEPT.items()):
+        found = any_broker_key(name)
+        assert found is not None
+        yield _kept(found, reason)
+    yield ""
+    yield "A file may hold the others, DescribeConfigs answers them as read-only, and a request to"
+    yield "change one is refused.\n"
+    yield from _names("Of the broker", keys("broker").values(), [*BROKER, *BROKER_KEPT])
     yield from _names("Of groups", keys("group").values(), ())
     yield from _names("Of client metrics", keys("metrics").values(), ())
 
 
 def _row(name: str, key: Key, default: str, middle: str, doc: str) -> str:
     return f"| `{name}` | {key.type} | {default} | {middle} | {doc} |"
+
+
+def _kept(key: Key, reason: str) -> str:
+    return f"| `{key.name}` | {key.type} | {_shown(key.default)} | {reason} |"
 
 
 def _shown(text: str | None) -> str:

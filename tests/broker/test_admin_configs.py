@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from tests.broker.harness import Client, Harness
 
+from ottla.broker import config_kept
 from ottla.broker.config_honoured import BROKER as HONOURED
+from ottla.broker.config_kept import BROKER_KEPT
 from ottla.broker.config_keys import keys
+from ottla.broker.metadata import ResourceType
 from ottla.wire.api import alter_configs as legacy
 from ottla.wire.api import incremental_alter_configs as incremental
 from ottla.wire.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -89,7 +92,8 @@ def test_a_topic_has_every_setting_of_kafka_with_type_source_and_synonyms(
     assert [(s.name, s.value, s.source) for s in size.synonyms] == [
         ("message.max.bytes", "1048588", FROM_DEFAULT)
     ]
-    assert found["preallocate"].read_only, "nothing we act on: no tool should offer to change it"
+    assert not any(config.read_only for config in found.values())
+    assert found["preallocate"].documentation.startswith("Kept and described, without effect: ")
     assert [found[name].config_type for name in ("cleanup.policy", "preallocate")] == [7, 1]
 
 
@@ -113,7 +117,7 @@ def test_synonyms_are_named_layer_by_layer(tmp_path: Path) -> None:
         ("1", FROM_FILE),
         ("1048588", FROM_DEFAULT),
     ]
-    (config,) = describe(client, BROKER, "").configs
+    (config,) = describe(client, BROKER, "", "message.max.bytes").configs
     assert (config.name, config.value, config.config_source) == (
         "message.max.bytes",
         "2",
@@ -143,7 +147,8 @@ def test_the_broker_shows_every_key_and_only_what_takes_effect_at_once_as_altera
         name for name in found if name.startswith("ottla.")
     }
     alterable = {name for name, config in found.items() if not config.read_only}
-    assert alterable == {name for name, honoured in HONOURED.items() if honoured.dynamic}
+    dynamic = {name for name, honoured in HONOURED.items() if honoured.dynamic}
+    assert alterable == dynamic | (BROKER_KEPT.keys() - keys("dynamic").keys())
 
 
 def test_secrets_are_never_answered(tmp_path: Path) -> None:
@@ -225,8 +230,10 @@ def test_set_delete_append_subtract(harness: Harness, client: Client) -> None:
         (("no.such", SET, "5"), Error.INVALID_CONFIG),
         (("no.such", APPEND, "5"), Error.INVALID_CONFIG),
         (("segment.ms", SET, "5"), Error.INVALID_REQUEST),  # the name twice
-        (("unclean.leader.election.enable", SET, "true"), Error.INVALID_CONFIG),
-        (("file.delete.delay.ms", SET, "0"), Error.INVALID_CONFIG),
+        (("unclean.leader.election.enable", SET, "perhaps"), Error.INVALID_CONFIG),
+        (("file.delete.delay.ms", SET, "-1"), Error.INVALID_CONFIG),
+        (("remote.storage.enable", SET, "true"), Error.INVALID_CONFIG),
+        (("leader.replication.throttled.replicas", SET, "all"), Error.INVALID_CONFIG),
         (("min.compaction.lag.ms", SET, "x"), Error.INVALID_CONFIG),
     ],
 )
@@ -300,7 +307,8 @@ def test_every_setting_that_is_listed_as_alterable_can_be_altered(
     for config in describe(client, BROKER, "1").configs:
         if not config.read_only:
             text = config.value if config.value is not None else "100"
-            assert alter(client, BROKER, "1", (config.name, SET, text)) is Error.NONE, config.name
+            node = "" if config.name == "min.insync.replicas" else "1"
+            assert alter(client, BROKER, node, (config.name, SET, text)) is Error.NONE, config.name
     for config in describe(client, TOPIC, "a").configs:
         expected = Error.NONE
         assert alter(client, TOPIC, "a", (config.name, SET, config.value)) is expected, config.name
@@ -310,11 +318,36 @@ def test_every_setting_that_is_listed_as_alterable_can_be_altered(
     ("name", "step", "error"),
     [
         ("1", ("num.partitions", SET, "7"), Error.INVALID_REQUEST),
-        ("1", ("num.io.threads", SET, "7"), Error.INVALID_REQUEST),
+        ("1", ("num.io.threads", SET, "7"), Error.NONE),
+        ("", ("num.io.threads", SET, "16"), Error.NONE),
+        ("1", ("num.io.threads", SET, "17"), Error.INVALID_REQUEST),  # more than the double
+        ("1", ("num.io.threads", SET, "3"), Error.INVALID_REQUEST),  # less than half
+        ("1", ("num.io.threads", SET, "many"), Error.INVALID_REQUEST),
+        ("1", ("log.cleaner.threads", SET, "0"), Error.INVALID_REQUEST),
+        ("1", ("log.roll.jitter.ms", SET, "-1"), Error.INVALID_REQUEST),
+        ("1", ("log.local.retention.ms", SET, "604800000"), Error.NONE),
+        ("1", ("log.local.retention.ms", SET, "604800001"), Error.INVALID_REQUEST),
+        ("1", ("log.local.retention.ms", SET, "-1"), Error.INVALID_REQUEST),
+        ("1", ("log.local.retention.bytes", SET, "-1"), Error.NONE),
+        ("1", ("group.consumer.assignment.interval.ms", SET, "15001"), Error.INVALID_REQUEST),
+        ("1", ("log.cleaner.dedupe.buffer.size", SET, "1048576"), Error.INVALID_REQUEST),
+        ("1", ("log.cleaner.dedupe.buffer.size", SET, "1048577"), Error.NONE),
+        ("1", ("sasl.kerberos.service.name", SET, "kafka"), Error.NONE),
+        ("", ("sasl.kerberos.service.name", SET, "kafka"), Error.INVALID_REQUEST),
+        ("1", ("ssl.client.auth", SET, "required"), Error.INVALID_REQUEST),
+        ("1", ("sasl.enabled.mechanisms", SET, "PLAIN"), Error.INVALID_REQUEST),
+        ("1", ("max.connections.per.ip.overrides", SET, "::1:5"), Error.INVALID_REQUEST),
+        ("1", ("max.connection.creation.rate", SET, "5"), Error.INVALID_REQUEST),
+        ("1", ("min.insync.replicas", SET, "1"), Error.INVALID_CONFIG),
+        ("1", ("min.insync.replicas", SET, "0"), Error.INVALID_REQUEST),
+        ("1", ("min.insync.replicas", DELETE, None), Error.INVALID_CONFIG),
+        ("", ("min.insync.replicas", DELETE, None), Error.INVALID_CONFIG),
+        ("", ("min.insync.replicas", SET, "2"), Error.NONE),
         ("1", ("listeners", SET, "PLAINTEXT://:1"), Error.INVALID_REQUEST),
         ("1", ("no.such", SET, "7"), Error.INVALID_CONFIG),
         ("1", ("no.such", DELETE, None), Error.NONE),
-        ("1", ("leader.replication.throttled.rate", SET, "7"), Error.INVALID_REQUEST),
+        ("1", ("leader.replication.throttled.rate", SET, "7"), Error.NONE),
+        ("1", ("leader.replication.throttled.rate", SET, "-1"), Error.INVALID_REQUEST),
         ("1", ("message.max.bytes", SET, "-1"), Error.INVALID_REQUEST),
         ("1", ("message.max.bytes", SET, "x"), Error.INVALID_REQUEST),
         ("1", ("message.max.bytes", APPEND, "1"), Error.INVALID_CONFIG),
@@ -328,6 +361,80 @@ def test_what_the_broker_takes_and_refuses(
     client: Client, name: str, step: tuple[str, int, str | None], error: Error
 ) -> None:
     assert alter(client, BROKER, name, step) is error
+
+
+def test_what_is_kept_without_effect_is_said_once(
+    harness: Harness, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    config_kept._say.cache_clear()
+    harness.topic("a")
+    for text in ("true", "false"):
+        assert alter(client, TOPIC, "a", ("preallocate", SET, text)) is Error.NONE
+        assert value(client, TOPIC, "a", "preallocate") == (text, FROM_TOPIC)
+    assert alter(client, BROKER, "1", ("num.io.threads", SET, "9")) is Error.NONE
+    assert alter(client, BROKER, "1", ("log.retention.ms", SET, "9")) is Error.NONE
+    step = ("background.threads", SET, "9")
+    assert alter(client, BROKER, "1", step, validate_only=True) is Error.NONE
+    assert [record.getMessage() for record in caplog.records if "kept" in record.name] == [
+        "the topic setting preallocate is kept and described, without effect: the log's files hold"
+        " many partitions and are neither indexed nor preallocated as Kafka's",
+        "the broker setting num.io.threads is kept and described, without effect: the broker has no"
+        " such pool of threads",
+    ]
+
+
+def test_a_quota_is_described_where_it_is_set(client: Client) -> None:
+    name = "follower.replication.throttled.rate"
+    assert describe(client, BROKER, "1", name).configs == []
+    assert alter(client, BROKER, "1", (name, SET, "1000")) is Error.NONE
+    (config,) = describe(client, BROKER, "1", name).configs
+    assert (config.value, config.config_source, config.read_only) == ("1000", FROM_NODE, False)
+    assert [(s.value, s.source) for s in config.synonyms] == [("1000", FROM_NODE)]
+
+
+def test_min_insync_replicas_is_the_clusters(harness: Harness, client: Client) -> None:
+    harness.topic("a")
+    assert value(client, BROKER, "", "min.insync.replicas") == ("1", FROM_CLUSTER)
+    assert value(client, TOPIC, "a", "min.insync.replicas") == ("1", FROM_CLUSTER)
+    assert alter(client, BROKER, "", ("min.insync.replicas", SET, "2")) is Error.NONE
+    assert value(client, TOPIC, "a", "min.insync.replicas") == ("2", FROM_CLUSTER)
+
+
+def test_a_brokers_own_min_insync_replicas_of_an_earlier_version_is_dropped(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "d")
+    own = {"min.insync.replicas": "2", "log.retention.ms": "9"}
+    harness.broker.topics.set_configs([(ResourceType.BROKER, "1", own)])
+    harness.turn()
+    harness.store.close()
+    harness = Harness(tmp_path / "d")
+    client = harness.client()
+    assert value(client, BROKER, "1", "min.insync.replicas") == ("1", FROM_CLUSTER)
+    assert value(client, BROKER, "1", "log.retention.ms") == ("9", FROM_NODE)
+    assert alter(client, BROKER, "1", ("log.retention.ms", SET, "10")) is Error.NONE
+    harness.store.close()
+
+
+def test_the_log_follows_settings_that_change_while_it_runs(
+    harness: Harness, client: Client
+) -> None:
+    before = harness.store.options
+    for name, text in (
+        ("log.cleaner.backoff.ms", "70"),
+        ("log.cleaner.dedupe.buffer.size", "2097152"),
+        ("producer.id.expiration.ms", "5000"),
+    ):
+        assert alter(client, BROKER, "", (name, SET, text)) is Error.NONE
+    options = harness.store.options
+    assert options.compaction_check_ms == 70
+    assert options.compaction_keys_bytes == 2097152
+    assert options.producer_id_expiration_ms == 5000
+    for name in (
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "producer.id.expiration.ms",
+    ):
+        assert alter(client, BROKER, "", (name, DELETE, None)) is Error.NONE
+    assert harness.store.options == before
 
 
 def test_under_durability_os_flushes_cannot_be_asked_for_later(tmp_path: Path) -> None:
@@ -364,6 +471,9 @@ def test_alter_configs_replaces_all_there_was(harness: Harness, client: Client) 
         (TOPIC, "b", {"retention_ms": "1"}, Error.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "1", {"num_partitions": "3"}, Error.INVALID_REQUEST),
         (BROKER, "2", {}, Error.INVALID_REQUEST),
+        (BROKER, "1", {"min_insync_replicas": "1"}, Error.INVALID_CONFIG),
+        (BROKER, "", {}, Error.INVALID_CONFIG),  # which would remove min.insync.replicas
+        (BROKER, "", {"min_insync_replicas": "1"}, Error.NONE),
         (LOGGER, "1", {"root": "INFO"}, Error.INVALID_REQUEST),
         (99, "1", {}, Error.INVALID_REQUEST),
     ],

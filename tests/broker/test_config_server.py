@@ -10,6 +10,7 @@ from tests.broker.config_page import tables as config_tables
 
 from ottla.broker.config import ServerConfig, Setting, Source, default_text, load
 from ottla.broker.config_honoured import BROKER, TOPIC
+from ottla.broker.config_kept import BROKER_KEPT, TOPIC_KEPT
 from ottla.broker.config_keys import broker_key, keys
 from ottla.broker.config_values import ConfigError
 from ottla.broker.topic_config import TopicConfig, effective
@@ -55,13 +56,47 @@ def test_what_changes_while_running_is_what_topics_inherit_or_is_read_each_time(
     """A setting that is copied at start must not claim to be dynamic."""
     inherited = {synonym.name for key in keys("topic").values() for synonym in key.synonyms}
     read_each_time = {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
         "max.connections",
         "max.connections.per.ip",
+        "producer.id.expiration.ms",
         "transaction.partition.verification.enable",
     }
     dynamic = {name for name, honoured in BROKER.items() if honoured.dynamic}
     assert dynamic <= inherited | read_each_time
     assert all(keys("broker")[name].update != "read-only" for name in dynamic), "nor in Kafka"
+
+
+def test_each_setting_that_is_dynamic_in_kafka_is_acted_on_kept_or_refused_on_purpose() -> None:
+    found = {**keys("broker"), **keys("dynamic")}
+    changing = {name for name, key in found.items() if key.update != "read-only"}
+    honoured = {name for name, setting in BROKER.items() if setting.dynamic}
+    assert changing - honoured - BROKER_KEPT.keys() == {
+        # security, which would not be there
+        *(name for name in changing if name.startswith("ssl.")),
+        "principal.builder.class",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.mechanism.inter.broker.protocol",
+        # limits that are not kept
+        "max.connection.creation.rate",
+        "max.connections.per.ip.overrides",
+        # what acts at once in Kafka and cannot here
+        "config.providers",
+        "cordoned.log.dirs",
+        "listener.security.protocol.map",
+        "listeners",
+        "metric.reporters",
+    }
+    assert not honoured & BROKER_KEPT.keys()
+    assert BROKER_KEPT.keys() <= changing
+
+
+def test_every_setting_of_a_topic_is_acted_on_or_kept() -> None:
+    public = {name for name, key in keys("topic").items() if not key.internal}
+    assert public == TOPIC.keys() | TOPIC_KEPT.keys()
+    assert not TOPIC.keys() & TOPIC_KEPT.keys()
 
 
 # ------------------------------------------------------------------------------------------- layers
@@ -98,8 +133,19 @@ def test_a_dynamic_setting_that_cannot_be_read_changes_nothing() -> None:
     config = ServerConfig()
     with pytest.raises(ConfigError):
         config.set_dynamic({"max.connections": "many"}, {})
-    assert config.cluster == {}
+    assert config.cluster == {"min.insync.replicas": "1"}
     assert config.max_connections == 2**31 - 1
+
+
+def test_the_cluster_has_the_files_min_insync_replicas_until_it_is_altered() -> None:
+    config = ServerConfig({"min.insync.replicas": "2"})
+    assert config.settings(["min.insync.replicas"]) == [
+        Setting("min.insync.replicas", "2", Source.CLUSTER),
+        Setting("min.insync.replicas", "2", Source.STATIC),
+        Setting("min.insync.replicas", "1", Source.DEFAULT),
+    ]
+    config.set_dynamic({"min.insync.replicas": "3"}, {})
+    assert effective(config, {}).min_insync_replicas == 3
 
 
 def test_our_default_where_it_is_not_kafkas() -> None:

@@ -92,10 +92,15 @@ def test_only_features_that_work_are_announced(client: Client, version: int) -> 
         ApiVersionsRequest(client_software_name="t", client_software_version="1"), version
     )
     levels = {f.name: (f.min_version_level, f.max_version_level) for f in answer.finalized_features}
-    assert levels == {"metadata.version": (30, 30), "transaction.version": (2, 2)}
+    assert levels == {
+        "eligible.leader.replicas.version": (1, 1),
+        "metadata.version": (30, 30),
+        "transaction.version": (2, 2),
+    }
     supported = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}
-    new = {"transaction.version": (0, 2)} if version >= 4 else {}
-    assert supported == {"metadata.version": (30, 30)} | new, "older clients cannot read a 0"
+    single = {"eligible.leader.replicas.version": (1, 1), "metadata.version": (30, 30)}
+    new = {"kraft.version": (0, 0), "transaction.version": (0, 2)} if version >= 4 else {}
+    assert supported == single | new, "older clients cannot read a 0"
     assert answer.finalized_features_epoch >= 0
 
 

@@ -26,6 +26,7 @@ def finalized(client: Client) -> tuple[dict[str, int], int]:
     asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     answer = client.call(asked, 4)
     levels = {one.name: one.max_version_level for one in answer.finalized_features}
+    assert levels.pop("eligible.leader.replicas.version") == 1, "which cannot be changed"
     return levels, answer.finalized_features_epoch
 
 

@@ -240,6 +240,22 @@ def test_min_compaction_lag_keeps_what_is_young(log: CompactedLog) -> None:
     assert log.row()[0] == 2
 
 
+def test_a_shorter_interval_counts_from_the_last_look(log: CompactedLog) -> None:
+    log.compact()
+    log.put(rows("a=1", "a=2"))
+    log.roll()
+    options = log.store.options
+    assert options.compaction_check_ms > 500
+
+    log.store.set_options(replace(options, compaction_check_ms=500))
+    log.wait(499)
+    log.work()
+    assert log.row()[0] == 0
+    log.wait(1)
+    log.work()
+    assert log.left() == [(1, b"a", b"2")]
+
+
 def test_a_cleaner_that_is_switched_off_does_nothing(folder: Path) -> None:
     log = CompactedLog(folder / "data", options=replace(OPTIONS, compaction=False))
     log.put(rows("a=1", "a=2"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.log.logkit import (
@@ -139,3 +140,14 @@ def test_a_partition_may_be_configured_before_it_is_committed(store: Store) -> N
     store.change(changes)
     store.flush()
     assert put(store, store.partition(numbers[0]), make_batch()) == 0
+
+
+def test_producers_are_forgotten_by_the_expiration_that_is_in_force(store: Store) -> None:
+    (partition,) = new_partitions(store)
+    put(store, partition, make_batch(producer=(7, 0, 0)), now_ms=1)
+    store.tick(1)
+    store.set_options(replace(store.options, producer_id_expiration_ms=1000))
+    store.tick(500)
+    assert [entry.producer_id for entry in store.producers_of(partition)] == [7]
+    store.tick(1001)
+    assert list(store.producers_of(partition)) == []
