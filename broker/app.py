@@ -58,7 +58,7 @@ def serve(args: argparse.Namespace) -> int:
         config, notices = load(settings(args))
     except ConfigError as error:
         return _refuse(error, WRONG_SETTING)
-    for notice in notices:
+    for notice in notices + port_notices(config, args.port):
         print(f"ottla: {notice}", file=sys.stderr)
     loop = _new_loop()
     try:
@@ -91,15 +91,24 @@ def settings(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _with_port(given: Mapping[str, str], port: int) -> dict[str, str]:
-    """The first listener with another port, and what clients are told of it."""
+    """The listener with another port. What clients are told of it, if that is set, stays: it is
+    the address of a proxy, a NAT or a container's port map. Raises ConfigError."""
     first, *others = ServerConfig({key: given[key] for key in given if "listener" in key}).listeners
     if others:
         raise ConfigError("--port", port, "there are several listeners: set listeners instead")
-    moved = {"listeners": str(first._replace(port=port))}
-    if "advertised.listeners" in given:
-        told = first._replace(host=first.advertised_host, port=port)
-        moved["advertised.listeners"] = str(told)
-    return moved
+    return {"listeners": str(first._replace(port=port))}
+
+
+def port_notices(config: ServerConfig, port: int | None) -> list[str]:
+    """Words about --port where clients are told another one."""
+    if port is None:
+        return []
+    return [
+        f"--port {port}: clients are told {listener.advertised_host}:{listener.advertised_port},"
+        " as advertised.listeners says; change that too unless a proxy or port map leads here"
+        for listener in config.listeners
+        if listener.advertised_port not in (0, port)
+    ]
 
 
 async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -112,11 +121,8 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         options=StoreOptions(
             durability="os" if config.ottla_durability == "os" else "fsync",
             max_request_bytes=config.socket_request_max_bytes,
-            producer_id_expiration_ms=config.producer_id_expiration_ms,
             retention_check_ms=config.log_retention_check_interval_ms,
             compaction=config.log_cleaner_enable,
-            compaction_check_ms=config.log_cleaner_backoff_ms,
-            compaction_keys_bytes=config.log_cleaner_dedupe_buffer_size,
         ),
         now_ms=clock.wall_ms(),
         boot_id=boot_id(),

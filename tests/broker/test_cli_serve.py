@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.broker.serving import Serving, ottla
 
-from ottla.broker.app import FAILED, STOPPED, WRONG_SETTING, settings
+from ottla.broker.app import FAILED, STOPPED, WRONG_SETTING, port_notices, settings
 from ottla.broker.cli import _parser
 from ottla.broker.cli_client import Cluster, Connection
 from ottla.broker.config import ServerConfig
@@ -209,10 +209,12 @@ def test_options_win_over_overrides_over_the_file(tmp_path: Path) -> None:
     assert (config.log_dirs, config.ottla_durability) == (("/x",), "fsync")
 
 
-def test_port_changes_the_one_listener_and_what_is_told_of_it() -> None:
-    (listener,) = given("--port", "7").listeners
+def test_port_changes_the_one_listener_and_keeps_what_is_advertised_on_purpose() -> None:
+    config = given("--port", "7")
+    (listener,) = config.listeners
     assert (listener.host, listener.port, listener.advertised_port) == ("127.0.0.1", 7, 7)
-    (listener,) = given(
+    assert port_notices(config, 7) == []
+    config = given(
         "--port",
         "7",
         "--override",
@@ -221,9 +223,20 @@ def test_port_changes_the_one_listener_and_what_is_told_of_it() -> None:
         "advertised.listeners=FRONT://host:2",
         "--override",
         "listener.security.protocol.map=FRONT:PLAINTEXT",
-    ).listeners
+    )
+    (listener,) = config.listeners
     assert (listener.host, listener.port) == ("0.0.0.0", 7)
-    assert (listener.advertised_host, listener.advertised_port) == ("host", 7)
+    assert (listener.advertised_host, listener.advertised_port) == ("host", 2)
+    (notice,) = port_notices(config, 7)
+    assert notice.startswith("--port 7: clients are told host:2, as advertised.listeners says")
+
+
+@pytest.mark.parametrize(("told", "advertised"), [("host:2", 2), ("host:0", 4711)])
+def test_a_free_port_is_advertised_unless_another_one_is(told: str, advertised: int) -> None:
+    (listener,) = given(
+        "--port", "0", "--override", f"advertised.listeners=PLAINTEXT://{told}"
+    ).listeners
+    assert listener.opened(4711).advertised_port == advertised
 
 
 def test_port_does_not_guess_which_of_several_listeners_is_meant() -> None:
