@@ -41,7 +41,7 @@ page is formatted; into a pipe or a file it is Markdown."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status: 0 fine, 1 failed, 2 wrong use."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     try:
         return _run(args)
     except KeyboardInterrupt:
@@ -61,7 +61,8 @@ def _run(args: argparse.Namespace) -> int:
     return run(args)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="ottla",
         description="A Kafka-protocol-compatible broker: run it, and work with any Kafka cluster.",
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     _add_repair(commands)
     _add_docs(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -121,3 +123,13 @@ def _add_docs(commands: Commands) -> None:
         "page", metavar="PAGE", nargs="?", help="a page's name, such as configuration; default: all"
     )
     docs.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _add_completion(commands: Commands) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="completion for a shell",
+        description="Print a script that completes the commands and options of ottla in a shell:"
+        ' in ~/.bashrc, eval "$(ottla completion bash)".',
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))

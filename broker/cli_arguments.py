@@ -192,6 +192,12 @@ def _add_consume(commands: Commands) -> None:
         metavar="WHERE",
         help=f"{_WHERE}; or PARTITION:WHERE,... for these partitions alone (default: earliest)",
     )
+    consume.add_argument(
+        "--group",
+        metavar="NAME",
+        help="join this consumer group: its members share the partitions, begin where the group"
+        " stopped (elsewhere at --from) and commit what is printed",
+    )
     consume.add_argument("--exit", action="store_true", help="stop at what is now the end")
     consume.add_argument(
         "--max-records", type=values.whole(0, values.INT64), metavar="N", help="stop after N"

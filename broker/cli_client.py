@@ -344,7 +344,9 @@ class Cluster:
             except ClientError as error:
                 problems.append(error)
         text = "; ".join(dict.fromkeys(map(str, problems)))
-        raise type(problems[-1])(f"{text} (set --bootstrap-server)")
+        passing = any(isinstance(problem, Unreachable) for problem in problems)
+        hint = "" if self._brokers else " (set --bootstrap-server)"
+        raise (Unreachable if passing else ClientError)(f"{text}{hint}")
 
 
 def patiently(
@@ -353,10 +355,11 @@ def patiently(
     on_trouble: Callable[[Exception], None] = lambda _: None,
 ) -> T:
     """Run `action` until it succeeds, again after each error that passes by itself: no broker
-    answers, or one of RETRIABLE. `on_trouble` gets the first error. Raises the last error after
-    `timeout_s` without a success."""
+    answers, or one of RETRIABLE. `on_trouble` gets the first error that is not over in a second,
+    at once when no broker answers. Raises the last error after `timeout_s` without a success."""
     deadline: float | None = None
     wait_s = 0.05
+    told = False
     while True:
         try:
             return action()
@@ -366,6 +369,8 @@ def patiently(
             now = time.monotonic()
             if deadline is None:
                 deadline = now + timeout_s
+            if not told and (isinstance(error, Unreachable) or now >= deadline - timeout_s + 1):
+                told = True
                 on_trouble(error)
             if now >= deadline:
                 raise

@@ -26,11 +26,14 @@ _MODULES = {
     "inspect": "cli_folder",
     "repair": "cli_folder",
     "docs": "cli_docs",
+    "completion": "cli_completion",
 }
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; gives the exit status."""
+    if sys.stdout is None:  # closed by the caller, as in `ottla topics list >&-`
+        return fail("standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):  # names that are not text are shown escaped
         encoding = "utf-8" if getattr(args, "json", False) else sys.stdout.encoding
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")

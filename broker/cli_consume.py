@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from ottla.broker.cli_client import Cluster
 from ottla.broker.cli_errors import ClientError
+from ottla.broker.cli_groups import committed
+from ottla.broker.cli_member import Member
 from ottla.broker.cli_offsets import (
     EARLIEST,
     LATEST,
@@ -32,24 +37,89 @@ def consume(args: argparse.Namespace) -> int:
     """Print what is there and what comes; gives the exit status."""
     with Cluster(args.bootstrap_server) as cluster:
         topic = cluster.topic(args.topic)
+        reader = Reader(cluster, topic, _ISOLATION[args.isolation], args.timeout)
+        if args.group is not None:
+            return _consume_as_member(cluster, args, reader)
         there = sorted(partition.partition_index for partition in topic.partitions)
-        isolation = _ISOLATION[args.isolation]
-        reader = Reader(cluster, topic, isolation, args.timeout)
         reader.positions = _positions(cluster, args, there)
-        reader.after_each_fetch = sys.stdout.flush
-        if args.exit:
-            reader.ends = list_offsets(cluster, args.topic, reader.positions, LATEST, isolation)
-            if isolation == READ_COMMITTED:
-                _say_what_is_hidden(cluster, args.topic, reader)
-        return _print_all(args, reader)
+        reader.after_each_fetch = _flush
+        _set_ends(cluster, args, reader)
+        return _print_all(args, reader, iter(reader), {})
 
 
-def _print_all(args: argparse.Namespace, reader: Reader) -> int:
+def _consume_as_member(cluster: Cluster, args: argparse.Namespace, reader: Reader) -> int:
+    if args.partition or by_partition(args.start or "", "--from"):
+        raise ClientError("with --group the group decides about partitions: leave them out")
+    check_where(args.start or "earliest", "--from")
+    member = Member(cluster, args.group, args.topic, args.timeout)
+    printed: dict[int, int] = {}  # the next offset by partition
+
+    def after_fetch() -> bool:
+        sys.stdout.flush()
+        printed.update(reader.positions)
+        return member.commit(printed) and not member.must_rejoin()
+
+    def records() -> Iterator[tuple[int, Record]]:
+        while True:
+            printed.clear()
+            owned = member.join()
+            reader.positions = _committed_or(cluster, args, owned)
+            _set_ends(cluster, args, reader)
+            yield from reader
+            if args.exit and all(
+                reader.positions[index] >= end for index, end in (reader.ends or {}).items()
+            ):
+                return
+            while not reader.positions and not member.must_rejoin():
+                time.sleep(0.2)
+
+    reader.after_each_fetch = after_fetch
+    try:
+        status = _print_all(args, reader, records(), printed)
+        member.commit(printed)
+        return status
+    finally:
+        with suppress(ClientError, KafkaError):
+            member.leave()
+
+
+def _committed_or(cluster: Cluster, args: argparse.Namespace, owned: list[int]) -> dict[int, int]:
+    """What the group has committed; where it has nothing, --from."""
+    offsets = committed(cluster, args.group)
+    fresh = [index for index in owned if (args.topic, index) not in offsets]
+    isolation = _ISOLATION[args.isolation]
+    where = args.start or "earliest"
+    begin = start_offsets(cluster, args.topic, fresh, where, "--from", isolation) if fresh else {}
+    return {index: offsets.get((args.topic, index), begin.get(index, 0)) for index in owned}
+
+
+def _set_ends(cluster: Cluster, args: argparse.Namespace, reader: Reader) -> None:
+    """With --exit the reader ends at what is now the end."""
+    if args.exit:
+        isolation = _ISOLATION[args.isolation]
+        reader.ends = list_offsets(cluster, args.topic, reader.positions, LATEST, isolation)
+        if isolation == READ_COMMITTED:
+            _say_what_is_hidden(cluster, args.topic, reader)
+
+
+def _flush() -> bool:
+    sys.stdout.flush()
+    return True
+
+
+def _print_all(
+    args: argparse.Namespace,
+    reader: Reader,
+    records: Iterator[tuple[int, Record]],
+    done: dict[int, int],
+) -> int:
+    """`done` gets the offset behind each record that was printed, by partition."""
     printed = 0
     try:
         if args.max_records != 0:
-            for partition, record in reader:
+            for partition, record in records:
                 _print(args, partition, record)
+                done[partition] = record.offset + 1
                 printed += 1
                 if printed == args.max_records:
                     break
@@ -62,7 +132,8 @@ def _print_all(args: argparse.Namespace, reader: Reader) -> int:
         sys.stdout.flush()
         where = ",".join(f"{index}:{at}" for index, at in sorted(reader.positions.items()))
         verb = "was" if printed == 1 else "were"
-        say(f"{count(printed, 'record')} {verb} printed; go on with --from {where}")
+        hint = f"; go on with --from {where}" if where and args.group is None else ""
+        say(f"{count(printed, 'record')} {verb} printed{hint}")
         raise
     if not args.json:
         say(count(printed, "record"))

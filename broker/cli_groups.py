@@ -150,7 +150,7 @@ def _print_group(cluster: Cluster, name: str, as_json: bool) -> None:
 
 def _looked_at(cluster: Cluster, name: str) -> tuple[DescribedGroup, list[Row]]:
     group = _described(cluster, name)
-    return group, _rows(cluster, group, _committed(cluster, name))
+    return group, _rows(cluster, group, committed(cluster, name))
 
 
 def _print(group: DescribedGroup, rows: list[Row], as_json: bool) -> None:
@@ -199,7 +199,8 @@ def _described(cluster: Cluster, name: str) -> DescribedGroup:
     return group
 
 
-def _committed(cluster: Cluster, name: str) -> Offsets:
+def committed(cluster: Cluster, name: str) -> Offsets:
+    """What the group has committed. Raises KafkaError."""
     wanted = OffsetFetchRequestGroup(group_id=name, topics=None)
     request = OffsetFetchRequest(groups=[wanted], require_stable=True)
     answer = cluster.call_coordinator(name, request, OffsetFetchResponse, at_most=BY_NAME)
@@ -222,7 +223,7 @@ def _assigned(member: DescribedGroupMember) -> dict[str, list[int]]:
         return {}  # not a consumer: Kafka Connect and others have assignments of their own
 
 
-def _rows(cluster: Cluster, group: DescribedGroup, committed: Offsets) -> list[Row]:
+def _rows(cluster: Cluster, group: DescribedGroup, offsets: Offsets) -> list[Row]:
     """Every partition that is committed or assigned, with its end and owner."""
     owners = {
         (topic, index): member
@@ -230,11 +231,11 @@ def _rows(cluster: Cluster, group: DescribedGroup, committed: Offsets) -> list[R
         for topic, indexes in _assigned(member).items()
         for index in indexes
     }
-    places = sorted(owners.keys() | committed.keys())
+    places = sorted(owners.keys() | offsets.keys())
     ends = _offsets(cluster, places, LATEST)
     rows = []
     for place in places:
-        offset, end, owner = committed.get(place), ends.get(place), owners.get(place)
+        offset, end, owner = offsets.get(place), ends.get(place), owners.get(place)
         lag = None if offset is None or end is None else end - offset
         rows.append(
             Row(
@@ -267,7 +268,7 @@ def _offsets(cluster: Cluster, places: Iterable[tuple[str, int]], where: int) ->
 def _reset(cluster: Cluster, args: argparse.Namespace) -> int:
     if args.to is not None:
         check_where(args.to, "--to")
-    before = _committed(cluster, args.name)
+    before = committed(cluster, args.name)
     after = _wanted(cluster, args, before)
     if not after:
         raise ClientError(

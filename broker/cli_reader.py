@@ -41,8 +41,8 @@ class Reader:
     def __init__(self, cluster: Cluster, topic: Topic, isolation: int, timeout_s: float) -> None:
         self.positions: dict[int, int] = {}
         self.ends: dict[int, int] | None = None
-        self.after_each_fetch: Callable[[], None] = lambda: None
-        """Called when the records of a fetch have been taken."""
+        self.after_each_fetch: Callable[[], bool] = lambda: True
+        """Called when the records of a fetch have been taken; False ends the iteration."""
         self._cluster = cluster
         self._name = topic.name or ""
         self._topic_id = topic.topic_id
@@ -56,7 +56,8 @@ class Reader:
         while self._left():
             for fetched in patiently(self._fetch, self._timeout_s, self._on_trouble):
                 yield from self._records(fetched)
-            self.after_each_fetch()
+            if not self.after_each_fetch():
+                return
 
     def _left(self) -> list[int]:
         return [index for index in self.positions if not self._at_end(index)]

@@ -124,7 +124,12 @@ def _bytes(cluster: Cluster) -> dict[Place, int]:
     """Bytes of the largest replica of each partition; those of which no broker tells are left
     out."""
     sizes: dict[Place, int] = defaultdict(int)
-    for answer in cluster.call_all(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse):
+    try:
+        request = DescribeLogDirsRequest(topics=None)
+        answers = cluster.call_all(request, DescribeLogDirsResponse)
+    except ClientError:  # a broker that is down, or that is too old
+        return {}
+    for answer in answers:
         for folder in answer.results:
             for topic in folder.topics:
                 for partition in topic.partitions:

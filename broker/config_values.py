@@ -54,7 +54,8 @@ def _whole(name: str, kind: str, text: str) -> int:
     bits = _BOUNDS[kind]
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise ConfigError(name, text, f"must be a whole number ({bits + 1} bit)")
-    value = int(text)
+    digits = text.lstrip("+-").lstrip("0")  # Python does not read thousands of them
+    value = int(text) if len(digits) < 20 else 1 << 64
     if not -(1 << bits) <= value < 1 << bits:
         raise ConfigError(name, text, f"does not fit into {bits + 1} bits")
     return value

@@ -46,6 +46,7 @@ SECTIONS = {
     "transactions/test_tools.py": "Transactions: Kafka's own programs",
     "transactions/test_traces.py": "Byte by byte: conversations of transactions",
     "test_tools.py": "Kafka's command-line tools",
+    "test_commands.py": "Ottla's own commands, with any cluster",
     "test_kill9.py": "kill -9 under load",
     "traps/test_framing.py": "Byte by byte: framing and versions",
     "traps/test_metadata.py": "Byte by byte: metadata and topics",

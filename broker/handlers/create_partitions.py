@@ -42,7 +42,7 @@ def _check(ctx: Context, wanted: CreatePartitionsTopic) -> None:
     more = wanted.count - len(topic.partitions)
     if more == 0:
         raise KafkaError(
-            Error.INVALID_PARTITIONS, f"the topic has {wanted.count} partitions already"
+            Error.INVALID_PARTITIONS, f"the number of partitions is {wanted.count} already"
         )
     if more < 0:
         raise KafkaError(

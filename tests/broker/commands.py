@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 
 import pytest
 from tests.broker.harness import START_MS
@@ -25,7 +27,12 @@ from ottla.wire.records import TRANSACTIONAL, Record, build_batch
 class Run:
     """Runs commands against one broker and keeps their output."""
 
-    def __init__(self, address: str, capsys: pytest.CaptureFixture[str], *command: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        capsys: pytest.CaptureFixture[str] | pytest.CaptureFixture[bytes],
+        *command: str,
+    ) -> None:
         """`command`: the words that every call begins with."""
         self.address = address
         self._capsys = capsys
@@ -37,7 +44,8 @@ class Run:
             status = main([*self._command, *args, "--bootstrap-server", self.address])
         except SystemExit as wrong_use:
             status = int(wrong_use.code or 0)
-        return status, *self._capsys.readouterr()
+        out, errors = map(_text, self._capsys.readouterr())
+        return status, out, errors
 
     def json(self, *args: str) -> list[dict[str, object]]:
         status, out, errors = self(*args, "--json")
@@ -45,11 +53,22 @@ class Run:
         return [json.loads(line) for line in out.splitlines()]
 
 
+def _text(output: str | bytes) -> str:
+    return output if isinstance(output, str) else output.decode("utf-8", "backslashreplace")
+
+
 def produce(address: str, topic: str, text: str, *args: str) -> str:
     """Produce lines, in a process of its own; its output."""
     done = ottla("produce", topic, "-b", address, *args, stdin=text)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class Producer:

@@ -171,3 +171,9 @@ def test_repair_of_a_sound_folder_and_of_one_in_use(
     assert "nothing is lost" in capsys.readouterr().out
     assert main(["repair", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["lost"] is False
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_shells_complete_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "delete-records" in capsys.readouterr().out

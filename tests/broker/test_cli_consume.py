@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.commands import Producer, Run, produce
+from tests.broker.commands import Producer, Run, eventually, produce
 from tests.broker.serving import Serving, ottla
+
+from ottla.broker.cli_member import ranges
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +212,49 @@ def test_giving_up_says_where_to_go_on(tmp_path: Path) -> None:
 
 def test_the_help_names_the_isolation(address: str) -> None:
     assert "read_committed" in ottla("consume", "--help").stdout
+
+
+# ------------------------------------------------------------------------------------------ groups
+
+
+def test_a_group_continues_where_it_stopped(address: str, run: Run) -> None:
+    as_group = ("consume", "ten", "--group", "readers")
+    assert "".join(run(*as_group, "--max-records", "4")[1].split()) == "0123"
+    (group,) = run.json("groups", "describe", "readers")
+    assert (group["state"], group["lag"]) == ("Empty", 6)
+    assert "".join(run(*as_group, "--exit")[1].split()) == "456789"
+    assert run(*as_group, "--exit")[1] == ""
+    latest = ("consume", "ten", "--group", "late", "--from", "-2")
+    assert "".join(run(*latest, "--exit")[1].split()) == "89"
+
+
+def test_members_of_a_group_share_the_partitions(address: str, run: Run) -> None:
+    run("topics", "create", "shared", "--partitions", "2")
+    args = ("consume", "shared", "--group", "both", "--max-records", "1", "-b", address)
+    readers = [
+        subprocess.Popen((sys.executable, "-m", "ottla", *args), stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+
+    def members() -> set[str]:
+        status, out, _ = run("groups", "describe", "both", "--json")
+        return {one["member"] for one in json.loads(out)["partitions"]} if not status else set()
+
+    eventually(lambda: len(members() - {""}) == 2)
+    for partition in ("0", "1"):
+        produce(address, "shared", f"{partition}\n", "--partition", partition)
+    assert sorted(reader.communicate(timeout=120)[0] for reader in readers) == ["0\n", "1\n"]
+    (group,) = run.json("groups", "describe", "both")
+    assert (group["state"], group["lag"]) == ("Empty", 0)
+
+
+def test_a_group_decides_about_partitions(run: Run) -> None:
+    for args in (("--partition", "0"), ("--from", "0:5")):
+        status, _, errors = run("consume", "ten", "--group", "g", *args)
+        assert status == 1
+        assert "with --group the group decides about partitions" in errors
+
+
+def test_ranges() -> None:
+    assert ranges(["a", "b", "c"], 7) == {"a": range(3), "b": range(3, 5), "c": range(5, 7)}
+    assert ranges(["a", "b"], 1) == {"a": range(1), "b": range(1, 1)}

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.commands import Run, produce
+from tests.broker.commands import Run, eventually, produce
 from tests.broker.serving import Serving, ottla
 
 from ottla.broker.cli_partitioner import partition_of
@@ -34,13 +34,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def run(address: str, capsys: pytest.CaptureFixture[str]) -> Run:
     return Run(address, capsys)
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def started(

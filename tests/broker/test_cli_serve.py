@@ -13,7 +13,7 @@ import pytest
 from tests.broker.serving import Serving, ottla
 
 from ottla.broker.app import FAILED, STOPPED, WRONG_SETTING, port_notices, settings
-from ottla.broker.cli import _parser
+from ottla.broker.cli import parser
 from ottla.broker.cli_client import Cluster, Connection
 from ottla.broker.config import ServerConfig
 from ottla.broker.config_values import ConfigError
@@ -197,7 +197,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def given(*args: str) -> ServerConfig:
-    return ServerConfig(settings(_parser().parse_args(("serve", *args))))
+    return ServerConfig(settings(parser().parse_args(("serve", *args))))
 
 
 def test_options_win_over_overrides_over_the_file(tmp_path: Path) -> None:
