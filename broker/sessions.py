@@ -31,6 +31,8 @@ NO_SESSION: Final = 0
 _OPEN_EPOCH: Final = 0
 _CLOSE_EPOCH: Final = -1
 _LAST_EPOCH: Final = 0x7FFFFFFF
+#: Sessions that may go for one, at most: each is looked for among all.
+_EVICTIONS: Final = 20
 #: Partitions of a request between two yields.
 _STEP: Final = 256
 #: A session unused for this long makes room for any new one; a younger one makes none at all
@@ -245,9 +247,14 @@ class FetchSessions:
         self._sessions.move_to_end(session.number)
 
     def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: float) -> int:
-        while len(self._sessions) >= self.slots or self.partitions + len(wanted) > self._most():
+        for _ in range(_EVICTIONS):
+            full = self.partitions + len(wanted) > self._most()
+            if not full and len(self._sessions) < self.slots:
+                break
             if not self._evict(len(wanted), now_ms):
                 return NO_SESSION
+        else:
+            return NO_SESSION
         number = self._new_number()
         while number in self._sessions or number == NO_SESSION:
             number = self._new_number()

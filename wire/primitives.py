@@ -18,13 +18,14 @@ ZERO_UUID = bytes(16)
 MAX_STRING = 0x7FFF
 """Longest string in bytes. Compact strings could be longer, Kafka refuses them all the same."""
 
-MAX_ELEMENTS = 1 << 17
+MAX_ELEMENTS = 1 << 15
 """Most elements that one message may hold, in all its arrays together: structs, strings, numbers
 and tagged fields. (A short array of numbers at the very end may go over it.)
 
 The smallest element takes a byte of a frame, and some five hundred in memory with what is answered
-to it, so that frames of the size Produce must be allowed would be a way to fill it. Ten times the
-10,000 partitions that a large cluster has on one broker have room, each with its topic's name."""
+to it, so that frames of the size Produce must be allowed would be a way to fill it. There
+is room for the 10,000 partitions of a large cluster three times, or once each with a topic and
+two numbers of its own."""
 
 FEW_ELEMENTS = 1 << 11
 """A message of more elements than this is read and written in steps: it takes milliseconds."""

@@ -11,11 +11,13 @@ One partition that does not exist keeps all of a transaction's from being added
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 from ottla.broker.context import Api, Context
 from ottla.broker.metadata import INTERNAL
+from ottla.broker.slices import whole
 from ottla.broker.transaction_states import Producer
 from ottla.broker.transactions import known_as
 from ottla.wire.api.add_partitions_to_txn import (
@@ -32,15 +34,33 @@ from ottla.wire.schema import Message
 
 _BATCHED = 4
 _FENCED_FROM = 2
+#: More than this at once takes slices.
+_FEW = 200
 
 #: Topic and index -> what is said of it.
 _Judge = Callable[[str, int], Error]
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
 
 
 def handle(ctx: Context, request: AddPartitionsToTxnRequest) -> Message | Context:
     asked = _transactions(request, ctx.header.api_version)
-    ids = [transaction.transactional_id for transaction in asked]
-    return ctx.broker.transactions.answer(ctx, ids, partial(_decide, ctx, asked))
+    results: list[list[AddPartitionsToTxnTopicResult]] = []
+    steps = _decide(ctx, asked, results)
+    answer = partial(_answer, ctx, asked, results)
+    transactions = ctx.broker.transactions
+    if ctx.is_long or len(asked) > _FEW or any(_is_long(one.topics) for one in asked):
+        return transactions.answer_in_slices(ctx, steps, answer)
+
+    def decide() -> AddPartitionsToTxnResponse:
+        whole(steps)
+        return answer()
+
+    return transactions.answer(ctx, [one.transactional_id for one in asked], decide)
+
+
+def _is_long(topics: list[AddPartitionsToTxnTopic]) -> bool:
+    return len(topics) > _FEW or any(len(topic.partitions) > _FEW for topic in topics)
 
 
 def _transactions(
@@ -58,8 +78,21 @@ def _transactions(
     ]
 
 
-def _decide(ctx: Context, asked: list[AddPartitionsToTxnTransaction]) -> AddPartitionsToTxnResponse:
-    results = [_results(transaction.topics, _judge(ctx, transaction)) for transaction in asked]
+def _decide(
+    ctx: Context,
+    asked: list[AddPartitionsToTxnTransaction],
+    results: list[list[AddPartitionsToTxnTopicResult]],
+) -> Steps[None]:
+    for transaction in asked:
+        judge = yield from _judge(ctx, transaction)
+        results.append((yield from _results(transaction.topics, judge)))
+
+
+def _answer(
+    ctx: Context,
+    asked: list[AddPartitionsToTxnTransaction],
+    results: list[list[AddPartitionsToTxnTopicResult]],
+) -> AddPartitionsToTxnResponse:
     if ctx.header.api_version < _BATCHED:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])
     return AddPartitionsToTxnResponse(
@@ -72,14 +105,15 @@ def _decide(ctx: Context, asked: list[AddPartitionsToTxnTransaction]) -> AddPart
     )
 
 
-def _judge(ctx: Context, asked: AddPartitionsToTxnTransaction) -> _Judge:
+def _judge(ctx: Context, asked: AddPartitionsToTxnTransaction) -> Steps[_Judge]:
     """Add or verify the partitions of one transaction; gives what is said of each."""
     transactions = ctx.broker.transactions
-    numbers = {
-        (topic.name, index): _number(ctx, topic.name, index)
-        for topic in asked.topics
-        for index in topic.partitions
-    }
+    numbers: dict[tuple[str, int], int | None] = {}
+    for topic in asked.topics:
+        for index in topic.partitions:
+            numbers[topic.name, index] = _number(ctx, topic.name, index)
+            yield
+        yield
     if None in numbers.values():
         return lambda topic, index: (
             Error.OPERATION_NOT_ATTEMPTED
@@ -113,19 +147,21 @@ def _number(ctx: Context, name: str, index: int) -> int | None:
 
 def _results(
     topics: list[AddPartitionsToTxnTopic], judge: _Judge
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=judge(topic.name, index)
-                )
-                for index in topic.partitions
-            ],
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic in topics:
+        partitions = []
+        for index in topic.partitions:
+            error = judge(topic.name, index)
+            partitions.append(
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+            )
+            yield
+        results.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions)
         )
-        for topic in topics
-    ]
+        yield
+    return results
 
 
 def on_error(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
@@ -133,8 +169,8 @@ def on_error(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartit
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=error.error)
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_results(
-            request.v3_and_below_topics, lambda topic, index: error.error
+        results_by_topic_v3_and_below=whole(
+            _results(request.v3_and_below_topics, lambda topic, index: error.error)
         )
     )
 

@@ -9,6 +9,8 @@ v1 key types and messages; v3 flexible; v4 several keys; v5 TRANSACTION_ABORTABL
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.broker.context import Api, Context
 from ottla.broker.internal_topics import ensure
 from ottla.broker.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -20,9 +22,14 @@ from ottla.wire.api.find_coordinator import (
 from ottla.wire.errors import Error, KafkaError
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+_SEVERAL = 4
 
 
-def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(
+    ctx: Context, request: FindCoordinatorRequest
+) -> Generator[None, None, FindCoordinatorResponse]:
+    if ctx.header.api_version >= _SEVERAL and not request.coordinator_keys:
+        return FindCoordinatorResponse()  # nothing was asked: there is no place for an error either
     kind = request.key_type
     if kind == SHARE:
         raise KafkaError(Error.INVALID_REQUEST, "share groups are not served yet")
@@ -34,14 +41,13 @@ def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResp
         ctx.listener.advertised_host,
         ctx.listener.advertised_port,
     )
-    if ctx.header.api_version < 4:
+    if ctx.header.api_version < _SEVERAL:
         return FindCoordinatorResponse(node_id=node, host=host, port=port, error_message="NONE")
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node, host=host, port=port)
-            for key in request.coordinator_keys
-        ]
-    )
+    found = []
+    for key in request.coordinator_keys:
+        found.append(Coordinator(key=key, node_id=node, host=host, port=port))
+        yield
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def on_error(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:

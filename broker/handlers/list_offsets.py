@@ -17,6 +17,7 @@ A special timestamp in a version that did not have it is UNSUPPORTED_VERSION on 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 from ottla.broker.complaints import about_read
 from ottla.broker.context import Api, Context, Parked
@@ -46,10 +47,13 @@ _SINCE = {
 }
 
 
-def handle(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
+def handle(
+    ctx: Context, request: ListOffsetsRequest
+) -> Generator[None, None, ListOffsetsResponse | Parked]:
     lookup = _LookUp(ctx, request)
     for topic in request.topics:
-        lookup.topic(topic.name, topic.partitions)
+        yield from lookup.topic(topic.name, topic.partitions)
+        yield
     return lookup.answer()
 
 
@@ -62,7 +66,9 @@ class _LookUp:
         self._response = ListOffsetsResponse()
         self._waiting = 1
 
-    def topic(self, name: str, partitions: list[ListOffsetsPartition]) -> None:
+    def topic(
+        self, name: str, partitions: list[ListOffsetsPartition]
+    ) -> Generator[None, None, None]:
         answers: list[ListOffsetsPartitionResponse] = []
         named = Counter(asked.partition_index for asked in partitions)
         for asked in partitions:
@@ -71,6 +77,7 @@ class _LookUp:
                 continue  # named again: answered once
             answer = ListOffsetsPartitionResponse(partition_index=index)
             answers.append(answer)
+            yield
             try:
                 if named[index] > 1:
                     named[index] = 0

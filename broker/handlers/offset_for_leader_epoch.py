@@ -8,6 +8,8 @@ Versions 2 to 4; 0 and 1, without the client's own epoch, are gone from Kafka 4.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.broker.context import Api, Broker, Context
 from ottla.broker.dispatch import as_kafka_error
 from ottla.broker.partitions import check_leader_epoch, find
@@ -21,7 +23,9 @@ from ottla.wire.api.offset_for_leader_epoch import (
 from ottla.wire.errors import KafkaError
 
 
-def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    ctx: Context, request: OffsetForLeaderEpochRequest
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics = []
     for topic in request.topics:
         answers = []
@@ -32,6 +36,7 @@ def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeade
                 code = as_kafka_error(ctx, error).error
                 answer = EpochEndOffset(partition=asked.partition, error_code=code)
             answers.append(answer)
+            yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
 

@@ -8,10 +8,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 from ottla.broker.context import Api, Context
+from ottla.broker.parts import handle_parts, is_long, parts
+from ottla.broker.slices import Later
 from ottla.broker.transaction_states import Producer
 from ottla.wire.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -20,7 +26,45 @@ from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
 
 
-def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Message | Context:
+def handle(
+    ctx: Context, request: TxnOffsetCommitRequest
+) -> Message | Context | Generator[Later | None, None, Message]:
+    if is_long(request.topics):
+        return handle_parts(ctx, _parts(request), _commit, _whole)
+    return _commit(ctx, request)
+
+
+def _parts(request: TxnOffsetCommitRequest) -> Iterator[TxnOffsetCommitRequest]:
+    def alike(
+        topic: TxnOffsetCommitRequestTopic, partitions: list[TxnOffsetCommitRequestPartition]
+    ) -> TxnOffsetCommitRequestTopic:
+        return TxnOffsetCommitRequestTopic(name=topic.name, partitions=partitions)
+
+    for topics in parts(request.topics, alike):
+        yield TxnOffsetCommitRequest(
+            transactional_id=request.transactional_id,
+            group_id=request.group_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            topics=topics,
+        )
+
+
+def _whole(answers: list[TxnOffsetCommitResponse]) -> TxnOffsetCommitResponse:
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for answer in answers:
+        for topic in answer.topics:
+            if topics and topics[-1].name == topic.name:
+                topics[-1].partitions += topic.partitions
+            else:
+                topics.append(topic)
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _commit(ctx: Context, request: TxnOffsetCommitRequest) -> Message | Context:
     broker = ctx.broker
     if not _any_exists(ctx, request):
         return on_error(request, KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION))

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.harness import Client, Harness
+from tests.broker.harness import Client, Harness, make_batch
+from tests.wire.messages import full, versions
 
 from ottla.broker.context import CloseConnection, Context
-from ottla.broker.dispatch import announced, load_apis
+from ottla.broker.dispatch import Route, announced, load_apis
+from ottla.broker.slices import SLICE_MS
 from ottla.log.errors import Damaged
 from ottla.log.tickets import Ticket
 from ottla.wire.api.api_versions import ApiVersionsRequest
-from ottla.wire.api.metadata import MetadataRequest
-from ottla.wire.api.produce import ProduceRequest
+from ottla.wire.api.find_coordinator import FindCoordinatorRequest
+from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.records import TRANSACTIONAL
 from ottla.wire.schema import Message
 
 
@@ -54,6 +58,83 @@ def test_every_handler_can_answer_with_an_error() -> None:
     for key, api in load_apis().items():
         request = ProduceRequest(acks=1) if key == 0 else api.request()
         assert isinstance(api.on_error(request, error), api.response)
+
+
+@pytest.mark.parametrize("key", sorted(load_apis()))
+def test_a_request_refused_whole_has_an_answer_in_every_version(key: int) -> None:
+    api = load_apis()[key]
+    error = KafkaError(Error.INVALID_REQUEST, "refused")
+    for version in versions(api.request):
+        request = full(api.request, version)
+        Route(api, version).frame(1, api.on_error(request, error))
+
+
+def test_a_request_refused_whole_closes_where_nothing_is_answered(
+    harness: Harness, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Transactional batches without a transactional id, with acks=0."""
+    harness.topic("t")
+    batch = make_batch(attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
+    data = PartitionProduceData(index=0, records=batch)
+    topic = TopicProduceData(name="t", partition_data=[data])
+    client.send(ProduceRequest(acks=0, topic_data=[topic]), 9)
+    assert client.closed is not None
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED with acks=0" in client.closed
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_find_coordinator_of_no_keys_and_a_refused_type_answers_nothing(
+    client: Client, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    answer = client.call(FindCoordinatorRequest(key_type=2), version)
+    assert answer.coordinators == []
+    assert not caplog.records
+
+
+def test_what_comes_behind_a_long_request_waits_for_it(harness: Harness, client: Client) -> None:
+    """Also what could be handled beside a small one."""
+    harness.topic("t", 3000)
+    batch = make_batch()
+
+    def produce(*indexes: int) -> ProduceRequest:
+        data = [PartitionProduceData(index=index, records=batch) for index in indexes]
+        return ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+    client.raw(client.frame(produce(*range(3000)), 9) + client.frame(produce(2999), 9))
+    assert client.receive() is None
+    for base in (0, 1):
+        answer = None
+        while answer is None:
+            harness.pass_time(SLICE_MS)
+            answer = client.receive()
+        assert answer.responses[0].partition_responses[-1].base_offset == base
+
+
+def test_a_long_request_that_makes_no_sense_closes_its_connection(
+    harness: Harness, client: Client
+) -> None:
+    names = [MetadataRequestTopic(name=f"t{number}") for number in range(5000)]
+    frame = client.frame(MetadataRequest(topics=names), 8)
+    cut = frame[4:-40]
+    client.raw(struct.pack(">i", len(cut)) + cut)
+    while client.closed is None:
+        harness.pass_time(SLICE_MS)
+    assert "MetadataRequest v8" in client.closed
+
+
+def test_a_request_other_than_produce_has_a_lower_limit(harness: Harness, client: Client) -> None:
+    limit = harness.limits.max_plain_bytes
+    other = harness.client()
+    client.raw(struct.pack(">i", limit + 1) + header(0, 9))
+    assert client.closed is None
+    other.raw(struct.pack(">i", limit) + header(3, 9))
+    assert other.closed is None
+    other = harness.client()
+    other.raw(struct.pack(">i", limit + 1))
+    other.raw(header(3, 9))
+    assert other.closed is not None
+    assert "ottla.request.max.bytes" in other.closed
 
 
 def test_trap_2_api_versions_answers_have_header_version_0(client: Client) -> None:

@@ -12,7 +12,13 @@ from tests.broker.harness import Client, Harness, make_batch
 from ottla.log.errors import Damaged
 from ottla.log.partition import Partition
 from ottla.log.reading import Cold, Read
-from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from ottla.wire.api.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import walk
@@ -483,3 +489,46 @@ def test_trap_28_session_errors_are_on_top(client: Client, version: int) -> None
     answer = client.call(FetchRequest(session_id=77, session_epoch=3), version)
     assert answer.error_code == Error.FETCH_SESSION_ID_NOT_FOUND
     assert (answer.session_id, answer.responses) == (0, [])
+
+
+def test_a_session_of_many_partitions_is_read_in_slices(harness: Harness, client: Client) -> None:
+    """And still only told the news."""
+    harness.topic("t", 3000)
+    append(client, "t", {index: make_batch() for index in range(0, 3000, 1000)})
+    opening = ask("t", dict.fromkeys(range(3000), 0), session_epoch=0)
+    opening.topics.append(
+        FetchTopic(topic="none", partitions=[FetchPartition(partition=n) for n in range(1000)])
+    )
+    client.send(opening, 12)
+    assert client.receive() is None
+    answer = sliced(harness, client)
+    assert len(answer.responses[0].partitions) == 3000
+    assert {data.error_code for data in answer.responses[1].partitions} == {
+        Error.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    request = ask("t", dict.fromkeys(range(0, 3000, 1000), 1), session_epoch=1, min_bytes=1)
+    request.session_id = answer.session_id
+    request.forgotten_topics_data = [ForgottenTopic(topic="none", partitions=list(range(1000)))]
+    request.max_wait_ms = 60_000
+    client.send(request, 12)
+    harness.pass_time(1)
+    assert client.receive() is None
+    append(harness.client(), "t", {2345: make_batch()})
+    answer = sliced(harness, client)
+    assert [data.partition_index for data in answer.responses[0].partitions] == [2345]
+    assert len(answer.responses) == 1
+
+
+def append(client: Client, topic: str, batches: dict[int, bytes]) -> None:
+    data = [PartitionProduceData(index=n, records=batch) for n, batch in batches.items()]
+    named = TopicProduceData(name=topic, partition_data=data)
+    client.call(ProduceRequest(acks=1, topic_data=[named]), 9)
+
+
+def sliced(harness: Harness, client: Client) -> Any:
+    for _ in range(100):
+        answer = client.receive()
+        if answer is not None:
+            return answer
+        harness.pass_time(1)
+    raise AssertionError("no answer")

@@ -289,3 +289,39 @@ def test_a_young_session_in_use_makes_no_room() -> None:
     number = opened(cache, 1)
     cache.begin(ask(session=number, epoch=1), BY_NAME, EVICTION_MS)
     assert opened(cache, 1, 2, 3, now_ms=EVICTION_MS + 1) == NO_SESSION
+
+
+def bounded(most: int, slots: int = 10) -> FetchSessions:
+    numbers = count(1)
+    return FetchSessions(slots, lambda: next(numbers), lambda: most)
+
+
+def test_partitions_are_counted_over_all_sessions() -> None:
+    cache = bounded(most=5)
+    first = opened(cache, 1, 2, 3)
+    assert opened(cache, 1, 2, 3) == NO_SESSION
+    second = opened(cache, 1, 2)
+    assert (cache.partitions, len(cache)) == (5, 2)
+    answer(cache.begin(ask(session=first, epoch=1, forget=[2]), BY_NAME, 0))
+    answer(cache.begin(ask(9, session=second, epoch=1), BY_NAME, 0))
+    assert cache.partitions == 5
+    cache.begin(ask(session=second, epoch=-1), BY_NAME, 0)
+    assert cache.partitions == 2
+
+
+def test_a_session_that_asks_for_more_partitions_than_there_is_room_for_is_closed() -> None:
+    """Its client then asks in full, and is answered without a session."""
+    cache = bounded(most=3)
+    number = opened(cache, 1, 2)
+    assert refused(cache, ask(3, 4, session=number, epoch=1)) == Error.FETCH_SESSION_ID_NOT_FOUND
+    assert (cache.partitions, len(cache)) == (0, 0)
+    assert opened(cache, 1, 2, 3, 4) == NO_SESSION
+
+
+def test_partitions_make_room_as_slots_do() -> None:
+    cache = bounded(most=4)
+    stale = [opened(cache, 1), opened(cache, 1), opened(cache, 1)]
+    assert opened(cache, 1, 2, 3, now_ms=EVICTION_MS) == NO_SESSION
+    assert opened(cache, 1, 2, 3, now_ms=EVICTION_MS + 1) != NO_SESSION
+    assert cache.partitions == 4
+    assert stale[2] in cache._sessions
