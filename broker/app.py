@@ -120,6 +120,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         config.data_dir,
         options=StoreOptions(
             durability="os" if config.ottla_durability == "os" else "fsync",
+            file_mode=int(config.ottla_file_mode, 8),
             max_request_bytes=config.socket_request_max_bytes,
             retention_check_ms=config.log_retention_check_interval_ms,
             compaction=config.log_cleaner_enable,

@@ -84,6 +84,8 @@ class ServerConfig:
     """ "fsync" or "os"."""
     ottla_fetch_session_cache_max_partitions: int
     ottla_request_max_bytes: int
+    ottla_file_mode: str
+    """Octal."""
     ottla_send_max_bytes: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int

@@ -82,6 +82,10 @@ BROKER: dict[str, Honoured] = {
     "ottla.durability": Honoured(
         "fsync: an acknowledged record is on disk. os: it survives the process, not the machine."
     ),
+    "ottla.file.mode": Honoured(
+        "Permissions of the files made in the data folder, in octal; folders can be entered by"
+        " those who may read. Another process that reads the data folder needs the group's."
+    ),
     "log.flush.interval.messages": Honoured(_D + "flush.messages.", dynamic=True),
     "log.flush.interval.ms": Honoured(_D + "flush.ms.", dynamic=True),
     "log.retention.check.interval.ms": Honoured("How often what retention lets go is looked for."),

@@ -1,14 +1,15 @@
 """The value of one commit: header, directory, journal, small extents joined.
 
 docs/design/log.md has the bytes. A Group is what is being gathered; `encode` turns the groups that
-form a commit into LMDB keys and values; `parse` reads one back and trusts nothing.
+form a commit into LMDB keys and values; `parse` reads one back and trusts nothing. Each commit
+carries the salt of its segment (header.py), by which it is told from bytes that a client wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from struct import Struct
+from struct import Struct, error
 from typing import Final, NamedTuple
 
 from ottla.log.options import Change, Table
@@ -16,7 +17,9 @@ from ottla.log.tickets import Ticket
 from ottla.wire.codecs import Buffer
 from ottla.wire.crc import crc32c
 
-MAGIC: Final = b"OtC1"
+MAGIC: Final = b"OtC2"
+#: Of format 1, which has no salt; read, and never written.
+_OLD_MAGIC: Final = b"OtC1"
 #: Extent flag: holds batches of producers with an id, so producer state depends on it.
 IDEMPOTENT: Final = 1
 #: Slots are u16; slot 0 is the commit's own value.
@@ -25,12 +28,15 @@ MAX_SLOTS: Final = 65_535
 MAX_KEY: Final = 500
 
 KEY: Final = Struct(">QH")
-_HEADER: Final = Struct("<4sIQqIIII")
+_HEADER: Final = Struct("<4sIQqIIIIQ")
+_OLD_HEADER: Final = Struct("<4sIQqIIII")
 _CRC: Final = Struct("<I")
 _ROW: Final = Struct("<IHHqqqII4s")
 _ENTRY: Final = Struct("<BBHI")
 HEADER_SIZE: Final = _HEADER.size
 ROW_SIZE: Final = _ROW.size
+#: Where the salt stands in a commit's header.
+SALT_AT: Final = _OLD_HEADER.size
 _CRC_FROM: Final = 8
 #: Where a batch's header has its CRC.
 _BATCH_CRC: Final = slice(17, 21)
@@ -158,11 +164,12 @@ def encode(
     extents: Sequence[Extent],
     changes: Sequence[Change],
     large: int,
+    salt: int,
 ) -> tuple[list[tuple[bytes, Buffer]], list[Row]]:
     """Keys and values of commit `number`, in key order, and its directory.
 
-    An extent of one buffer and at least `large` bytes becomes a value of its own, uncopied, as
-    long as there are slots.
+    salt: that of the segment it goes to. An extent of one buffer and at least `large` bytes becomes
+    a value of its own, uncopied, as long as there are slots.
     """
     journal = _encode_journal(changes)
     joined: list[Buffer] = []
@@ -187,7 +194,7 @@ def encode(
     pack = _ROW.pack
     directory = b"".join([pack(*row) for row in rows])
     header = _HEADER.pack(
-        MAGIC, 0, number, time_ms, len(rows), len(changes), len(journal), position - start
+        MAGIC, 0, number, time_ms, len(rows), len(changes), len(journal), position - start, salt
     )
     check = crc32c(journal, crc32c(directory, crc32c(header[_CRC_FROM:])))
     head = b"".join((MAGIC, _CRC.pack(check), header[_CRC_FROM:], directory, journal))
@@ -219,39 +226,61 @@ class Commit(NamedTuple):
     entries: int
     #: Bytes of the value: a longer buffer may hold it.
     size: int
+    #: That of its segment; 0 in format 1.
+    salt: int
 
-    def changes(self) -> Iterator[Change]:
-        """The journal entries, in order."""
+    def changes(self) -> list[Change]:
+        """The journal entries, in order. Raises BadCommit for one that no version before the
+        folder's own can have written."""
         journal = self.journal
+        changes: list[Change] = []
         pos = 0
-        for _ in range(self.entries):
-            table, kind, key_size, value_size = _ENTRY.unpack_from(journal, pos)
-            pos += _ENTRY.size
-            key = journal[pos : pos + key_size]
-            pos += key_size
-            value = journal[pos : pos + value_size]
-            pos += value_size
-            yield Change(Table(table), key, None if kind == _DELETE else value)
+        try:
+            for _ in range(self.entries):
+                table, kind, key_size, value_size = _ENTRY.unpack_from(journal, pos)
+                pos += _ENTRY.size
+                key = journal[pos : pos + key_size]
+                pos += key_size
+                value = journal[pos : pos + value_size]
+                pos += value_size
+                changes.append(Change(Table(table), key, None if kind == _DELETE else value))
+        except (error, ValueError) as problem:
+            raise BadCommit(f"commit {self.number}: its journal: {problem}") from None
+        if pos != len(journal):
+            raise BadCommit(f"commit {self.number}: its journal ends at {pos} of {len(journal)}")
+        return changes
 
 
 def parse(
-    value: Buffer, number: int | None = None, *, start: int = 0, whole: bool = True
+    value: Buffer,
+    number: int | None = None,
+    *,
+    salt: int | None = None,
+    start: int = 0,
+    whole: bool = True,
 ) -> Commit:
     """Read the commit that begins at `start` in `value`. Raises BadCommit.
 
-    number: what it must be. whole: also what is joined behind the journal must lie within `value`;
-    extents are not looked at otherwise.
+    number, salt: what they must be. whole: also what is joined behind the journal must lie within
+    `value`; extents are not looked at otherwise.
     """
-    if len(value) - start < HEADER_SIZE:
+    if len(value) - start < _OLD_HEADER.size:
         raise BadCommit(f"{len(value) - start} bytes are too few for a commit")
-    magic, crc, found, time_ms, count, entries, journal_size, joined = _HEADER.unpack_from(
+    old = value[start : start + len(MAGIC)] == _OLD_MAGIC
+    if not old and len(value) - start < HEADER_SIZE:
+        raise BadCommit(f"{len(value) - start} bytes are too few for a commit")
+    header = _OLD_HEADER if old else _HEADER
+    magic, crc, found, time_ms, count, entries, journal_size, joined, *rest = header.unpack_from(
         value, start
     )
-    if magic != MAGIC:
+    if not old and magic != MAGIC:
         raise BadCommit("no commit starts here")
+    mine = rest[0] if rest else 0
+    if salt is not None and salt != mine:
+        raise BadCommit(f"commit {found} is not of this file")
     if number is not None and number != found:
         raise BadCommit(f"commit {found} where {number} should be")
-    directory_end = HEADER_SIZE + ROW_SIZE * count
+    directory_end = header.size + ROW_SIZE * count
     end = directory_end + journal_size
     size = end + joined
     if start + (size if whole else end) > len(value):
@@ -260,5 +289,6 @@ def parse(
     if crc32c(view[_CRC_FROM:end]) != crc:
         raise BadCommit(f"commit {found}: its directory or journal is altered")
     # What the CRC vouches for was written by us; nothing of it needs another look.
-    rows = list(map(Row._make, _ROW.iter_unpack(view[HEADER_SIZE:directory_end])))
-    return Commit(found, time_ms, rows, bytes(view[directory_end:end]), entries, size)
+    rows = list(map(Row._make, _ROW.iter_unpack(view[header.size : directory_end])))
+    journal = bytes(view[directory_end:end])
+    return Commit(found, time_ms, rows, journal, entries, size, mine)

@@ -218,8 +218,7 @@ class Compaction:
         """The partition's sealed files up to the first that may not be touched yet; none where
         one of them cannot be read."""
         layout = self._store.layout
-        before = self._store.state.applied + 1
-        before = min([before, *(segment.first for segment in layout.rolled)])
+        before = layout.first_kept(self._store.state.applied)
         chain = layout.chain(number)
         segments = []
         for segment, last in zip(chain.segments, chain.lasts, strict=True):

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.log.commit import Row
+from ottla.log.folder import FORMAT
 from ottla.wire.crc import crc32c
 
 #: first, last, max timestamp, commit, position, length, slot, flags
@@ -21,7 +22,6 @@ ACTIVE_ROW: Final = Struct("<qqqQIIHH")
 ACTIVE_ROW_SIZE: Final = ACTIVE_ROW.size
 
 FOOTER_MAGIC: Final = b"OttlaIdx"
-FORMAT: Final = 1
 _FOOTER: Final = Struct("<8sHHIIIQQQIIqQI")
 _CRC: Final = Struct("<I")
 FOOTER_SIZE: Final = _FOOTER.size + _CRC.size
@@ -110,6 +110,8 @@ class Totals(NamedTuple):
 class Footer(NamedTuple):
     """The last bytes of a sealed file."""
 
+    #: Of the segment's commits.
+    format: int
     first_commit: int
     last_commit: int
     position: int
@@ -154,14 +156,21 @@ class IndexBuilder:
             total.append(value)
 
     def build(
-        self, first_commit: int, last_commit: int, time_ms: int, lmdb_pages: int, position: int
+        self,
+        first_commit: int,
+        last_commit: int,
+        time_ms: int,
+        lmdb_pages: int,
+        position: int,
+        fmt: int,
     ) -> bytes:
-        """The bytes to append to the file at `position`, which is behind its LMDB pages."""
+        """The bytes to append to the file at `position`, which is behind its LMDB pages. fmt: the
+        format of the segment."""
         totals = b"".join(column.tobytes() for column in self._totals)
         columns = b"".join(column.tobytes() for column in self._columns)
         footer = _FOOTER.pack(
             FOOTER_MAGIC,
-            FORMAT,
+            fmt,
             0,
             crc32c(totals),
             crc32c(columns),
@@ -207,7 +216,7 @@ def read_footer(file: memoryview) -> Footer:
         raise BadIndex(f"sealed in format {fmt}; this version reads up to {FORMAT}")
     if position + _TOTALS_ROW * parts + _COLUMNS_ROW * rows + FOOTER_SIZE != len(file):
         raise BadIndex("cut: the index does not fill the end of the file")
-    return Footer(first, last, position, parts, rows, time_ms, pages, totals_crc, columns_crc)
+    return Footer(fmt, first, last, position, parts, rows, time_ms, pages, totals_crc, columns_crc)
 
 
 class SealedIndex:

@@ -18,7 +18,10 @@ from typing import Final
 from ottla.log.errors import FolderLocked, NewerFormat, NotALog
 from ottla.log.options import Durability
 
-FORMAT: Final = 1
+#: What is written. Format 1, whose commits have no salt, is read.
+FORMAT: Final = 2
+#: Permissions of files and folders unless configured: the owner's, and the group's to read.
+FILE_MODE: Final = 0o640
 _ACTIVE: Final = re.compile(r"(\d{20})\.active")
 #: What may be in a folder that was being made when the process was killed.
 _OURS: Final = {"lock", "log", "mark.tmp", "state.lmdb", "state.lmdb-lock", "lost+found"}
@@ -76,23 +79,40 @@ def parse_active(name: str) -> int | None:
 class Folder:
     """Paths below one data folder, locked while this object is open."""
 
-    def __init__(self, path: Path, step: Step = no_step, *, lenient: bool = False) -> None:
-        """Make what is missing and take the lock. Raises FolderLocked, NotALog, NewerFormat;
-        lenient: without a readable mark `mark` is None.
+    def __init__(
+        self,
+        path: Path,
+        step: Step = no_step,
+        *,
+        file_mode: int = FILE_MODE,
+        lenient: bool = False,
+    ) -> None:
+        """Make what is missing and take the lock. Raises FolderLocked, NotALog, NewerFormat,
+        OSError; a folder that is not Ottla's is left as it is.
+
+        file_mode: permissions of the files; folders can be entered by those who may read. lenient:
+        without a readable mark `mark` is None.
         """
         self.path = path
         self.segments = path / "log"
         self.state = path / "state.lmdb"
         self._mark = path / "mark"
         self.step = step
-        path.mkdir(parents=True, exist_ok=True)
+        self.file_mode = file_mode
+        #: Whether something must be removed again if the folder is refused.
+        made = not (path / "lock").exists()
+        make_folder(path, file_mode)
+        self._refuse_foreign()
         self._lock = self._take_lock()
         try:
             self.mark = self._mark_of(lenient)
             for name in ("mark.tmp", "state.copy.tmp"):
                 (path / name).unlink(missing_ok=True)
-            self.segments.mkdir(exist_ok=True)
+            if not self.segments.is_dir():
+                make_folder(self.segments, file_mode)
         except BaseException:
+            if made:
+                (path / "lock").unlink(missing_ok=True)
             self.close()
             raise
 
@@ -100,9 +120,28 @@ class Folder:
         """Give the lock back."""
         os.close(self._lock)
 
+    def _refuse_foreign(self) -> None:
+        """Raise NotALog for a folder that holds other things and nothing of Ottla's."""
+        if self._mark.exists() or self._has_segments():
+            return
+        foreign = sorted(p.name for p in self.path.iterdir() if p.name not in _OURS)
+        if not foreign and self.segments.is_dir():
+            foreign = sorted(f"log/{p.name}" for p in self.segments.iterdir())
+        if foreign:
+            raise NotALog(
+                f"{self.path} is not a data folder of Ottla and is not empty ({foreign[0]}):"
+                " set log.dirs (or --data-dir) to an empty folder"
+            )
+
+    def _has_segments(self) -> bool:
+        if not self.segments.is_dir():
+            return False
+        active, sealed, bad, _ = self.names()
+        return bool(active or sealed or bad)
+
     def _take_lock(self) -> int:
         path = self.path / "lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = create_file(path, os.O_RDWR, self.file_mode)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -127,16 +166,10 @@ class Folder:
         try:
             text = self._mark.read_text()
         except FileNotFoundError:
-            if self.segments.is_dir() and any(self.segments.iterdir()):
+            if self._has_segments():
                 raise NotALog(
                     f"{self._mark} is missing though there are segments: `ottla repair"
                     f" {self.path}` makes it again"
-                ) from None
-            foreign = sorted(p.name for p in self.path.iterdir() if p.name not in _OURS)
-            if foreign:
-                raise NotALog(
-                    f"{self.path} holds other things ({foreign[0]}, ...): give an empty"
-                    " folder, or one that Ottla made"
                 ) from None
             return None
         try:
@@ -159,7 +192,7 @@ class Folder:
             return
         self.step("mark: write")
         temporary = self.path / "mark.tmp"
-        with open(temporary, "w") as file:
+        with open(create_file(temporary, os.O_WRONLY | os.O_TRUNC, self.file_mode), "w") as file:
             file.write(json.dumps(asdict(mark)) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -219,6 +252,27 @@ class Folder:
         """What an ordinary user may still write."""
         stat = os.statvfs(self.segments)
         return stat.f_bavail * stat.f_frsize
+
+
+def make_folder(path: Path, file_mode: int = FILE_MODE) -> None:
+    """Make a folder, and those above it, unless it is there; their names are flushed. Raises
+    OSError."""
+    if path.is_dir():
+        return
+    make_folder(path.parent, file_mode)
+    mode = file_mode | (file_mode & 0o444) >> 2
+    path.mkdir(mode=mode)
+    path.chmod(mode)  # whatever the process's umask is
+    sync_folder(path.parent)
+
+
+def create_file(path: Path, flags: int, mode: int) -> int:
+    """Open a file, made with permissions `mode` whatever the process's umask is. Raises OSError."""
+    new = not path.exists()
+    fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, mode)
+    if new:
+        os.fchmod(fd, mode)
+    return fd
 
 
 def sync_file(path: Path) -> None:

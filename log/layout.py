@@ -82,6 +82,12 @@ class Layout:
             self._chains[number] = chain
         return chain
 
+    def first_kept(self, applied: int) -> int:
+        """The first commit whose file may not be dropped or rewritten yet: its journal is not in
+        the checkpoint, or a file before it waits for its index (a start then takes what is missing
+        behind that one for lost)."""
+        return min([applied + 1, *(segment.first for segment in self.rolled)])
+
     def end(self, number: int) -> int:
         """The offset after the newest batch of the partition; 0 when there is none."""
         for segment in self.unsealed():

@@ -51,6 +51,35 @@ class Held(NamedTuple):
     last_commit: int
 
 
+def holes(layout: Layout, bad: list[str], applied: int) -> list[tuple[int, int]]:
+    """First and last commit of what was committed and is in no file, as far as numbers tell.
+
+    bad: names of files that were set aside. applied: the last commit that is in the checkpoint.
+    Sealed files may be dropped, so numbers between them say nothing; but behind an unsealed file
+    comes the next commit, and no file ends before what the checkpoint holds.
+    """
+    ranges = [(s.first, s.last) for s in layout.sealed] + [(s.first, s.last) for s in layout.rolled]
+    ends = [*(last for _, last in ranges), *(first - 1 for first, _ in ranges), 0]
+    firsts = [first for first, _ in ranges]
+    unknown = False
+    for name in bad:
+        found = range_of(name)
+        if found is not None:
+            firsts.append(found[0])
+            ends.append(found[0] if found[1] is None else found[1])
+            unknown = unknown or found[1] is None
+    missing = []
+    for segment in layout.rolled:
+        after = segment.last + 1
+        following = min((first for first in firsts if first > segment.first), default=after)
+        if 0 < following - after < NUMBER_GAP:
+            missing.append((after, following - 1))
+    end = max(ends)
+    if applied > end and not unknown:
+        missing.append((end + 1, applied))
+    return missing
+
+
 def range_of(name: str) -> tuple[int, int | None] | None:
     """The commits of a file that was set aside, by its name."""
     stem = name.removesuffix(".bad")
@@ -70,7 +99,8 @@ def examine(loss: Loss, state: State, producers: Producers) -> Held:
     if totals is not None and loss.last is not None and loss.last <= state.applied:
         return Held(totals, False, loss.last)
     below = None if loss.last is None else loss.last + 1
-    return replay(loss, Salvage(loss.path, below).commits(), state, producers)
+    found = Salvage(loss.path, loss.first, below).commits()
+    return replay(loss, found, state, producers)
 
 
 def replay(loss: Loss, found: list[Found], state: State, producers: Producers) -> Held:

@@ -47,6 +47,8 @@ class StoreOptions:
     compaction_check_ms: int = 15_000
     #: About what the keys of one compaction may take of memory; what is beyond waits for the next.
     compaction_keys_bytes: int = 128 * MIB
+    #: Permissions of the files; folders can be entered by those who may read.
+    file_mode: int = 0o640
     #: transactional.id / producer id state is forgotten this long after the last batch.
     producer_id_expiration_ms: int = 86_400_000
 

@@ -12,6 +12,7 @@ Source: mdb.c of LMDB 0.9, structures MDB_page, MDB_meta, MDB_node.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, Final, NamedTuple
@@ -132,16 +133,18 @@ def verify(path: Path) -> str | None:
     return problems[0] if problems else None
 
 
-def walk(file: memoryview, meta: Meta) -> Iterator[Value]:
+def walk(file: memoryview, meta: Meta, visited: bytearray | None = None) -> Iterator[Value]:
     """All values of the tree that `meta` commits, in key order. Raises BadPages at the first
     thing that cannot be.
+
+    visited: a byte for each page of the file; that of each page of the tree becomes 1.
     """
     check_size(file, meta)
     if meta.root == _NO_PAGE:
         return
     count = 0
     last = b""
-    for page, lower, low in _leaves(file, meta):
+    for page, lower, low in _leaves(file, meta, visited):
         if low and last >= low:
             raise BadPages(f"page {page} has keys that are looked for elsewhere")
         base = page * meta.page_size
@@ -152,6 +155,11 @@ def walk(file: memoryview, meta: Meta) -> Iterator[Value]:
                 raise BadPages(f"page {page} has its keys in disorder")
             last = key
             count += 1
+            if visited is not None:
+                first, inside = divmod(value.position, meta.page_size)
+                if inside == _PAGE_HEADER:  # nowhere else in a page: the pointers begin there
+                    run = _run(value.size, meta.page_size)
+                    visited[first : first + run] = b"\1" * run
             yield value
     if count != meta.entries:
         raise BadPages(f"{count} values where {meta.entries} are counted")
@@ -187,7 +195,9 @@ def find(file: memoryview, meta: Meta, key: bytes) -> Value | None:
     raise BadPages("a tree deeper than LMDB makes them")
 
 
-def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int, bytes]]:
+def _leaves(
+    file: memoryview, meta: Meta, visited: bytearray | None = None
+) -> Iterator[tuple[int, int, bytes]]:
     """Page number, lower bound and least possible key of each leaf, from left to right."""
     stack: list[Iterator[tuple[int, bytes]]] = [iter([(meta.root, b"")])]
     budget = meta.last_page + 1  # no page may be met twice
@@ -203,6 +213,8 @@ def _leaves(file: memoryview, meta: Meta) -> Iterator[tuple[int, int, bytes]]:
         number, _, flags, lower, _ = _PAGE.unpack_from(file, base)
         if number != page or not _PAGE_HEADER <= lower <= meta.page_size or lower & 1:
             raise BadPages(f"page {page} is damaged")
+        if visited is not None:
+            visited[page] = 1
         kind = flags & 0xFF
         if kind == _LEAF:
             yield page, lower, low
@@ -254,7 +266,7 @@ def _value(file: memoryview, meta: Meta, base: int, pointer: int) -> Value:
 
 
 def _overflow(file: memoryview, meta: Meta, page: int, size: int) -> int:
-    pages = (_PAGE_HEADER - 1 + size) // meta.page_size + 1
+    pages = _run(size, meta.page_size)
     if page < 2 or page + pages > meta.last_page + 1:
         raise BadPages(f"overflow page {page} lies outside the file")
     base = page * meta.page_size
@@ -264,20 +276,50 @@ def _overflow(file: memoryview, meta: Meta, page: int, size: int) -> int:
     return base + _PAGE_HEADER
 
 
-def loose_values(file: memoryview, page_size: int = 4096) -> Iterator[Value]:
-    """Values that any leaf page names, whether the tree still reaches it or not; `size` is that
-    of the value, which may not be there. For salvage: what cannot be is stepped over.
+def _run(size: int, page_size: int) -> int:
+    """Pages of a value of `size` bytes that has pages of its own."""
+    return (_PAGE_HEADER - 1 + size) // page_size + 1
+
+
+class Loose(NamedTuple):
+    """What pages say of themselves, whether or not a tree reaches them."""
+
+    #: Values that leaf pages name. The first `size` bytes may be those of another value.
+    values: list[Value]
+    #: Where the content of each run of pages begins: a value of its own.
+    runs: list[int]
+    #: Where each page begins that says nothing.
+    others: list[int]
+
+
+def loose(file: memoryview, page_size: int = 4096, visited: bytearray | None = None) -> Loose:
+    """Look at pages without a tree, from the first to the last; a page of `visited` that is 1 is
+    left out.
+
+    Only pages where LMDB can have put something are looked at: what lies within a run of pages is
+    a value's content, and whoever wrote the value may have made it look like pages.
     """
-    last_page = len(file) // page_size - 1
-    meta = Meta(page_size, last_page, 0, 0, 0, 0)
-    for page in range(2, last_page + 1):
+    count = len(file) // page_size
+    if visited is None:
+        visited = bytearray(count)
+    meta = Meta(page_size, count - 1, 0, 0, 0, 0)
+    found = Loose([], [], [])
+    page = visited.find(0, 2, count)
+    while page >= 0:
         base = page * page_size
-        number, _, flags, lower, _ = _PAGE.unpack_from(file, base)
-        sound = number == page and flags & 0xFF == _LEAF and _PAGE_HEADER <= lower <= page_size
-        if not sound or lower & 1:
-            continue
-        for pointer in _pointers(file, base, lower):
-            try:
-                yield _value(file, meta, base, pointer)
-            except BadPages:
-                continue
+        number, _, flags, lower, upper = _PAGE.unpack_from(file, base)
+        after = page + 1
+        kind = flags & 0xFF if number == page else 0
+        if kind == _OVERFLOW:
+            found.runs.append(base + _PAGE_HEADER)
+            run = _OVERFLOW_PAGE.unpack_from(file, base)[3]
+            known = visited.find(1, after, count)
+            after = min(page + max(run, 1), count if known < 0 else known)
+        elif kind == _LEAF and _PAGE_HEADER <= lower <= upper <= page_size and not lower & 1:
+            for pointer in _pointers(file, base, lower):
+                with suppress(BadPages):
+                    found.values.append(_value(file, meta, base, pointer))
+        elif kind != _BRANCH:
+            found.others.append(base)
+        page = visited.find(0, after, count)
+    return found

@@ -7,6 +7,7 @@ A damaged segment is set aside by name and the rest is served.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import itemgetter
@@ -22,20 +23,21 @@ from ottla.log.folder import (
     Mark,
     SealedName,
     active_name,
+    create_file,
     parse_active,
     sync_file,
     sync_folder,
 )
 from ottla.log.layout import Layout, Missing
-from ottla.log.losses import NUMBER_GAP, Held, Loss, examine, raised, range_of, uncovered
+from ottla.log.losses import NUMBER_GAP, Held, Loss, examine, holes, raised, range_of, uncovered
 from ottla.log.options import StoreOptions, Table
 from ottla.log.partition import KEY
 from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
-from ottla.log.salvage import complete
 from ottla.log.segment import ActiveSegment, SealedSegment, load, map_file
 from ottla.log.state import LEAST_SIZE, State
 from ottla.log.statecopy import missing_journal
+from ottla.log.unnamed import carry_over, replay_sealed
 
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +73,9 @@ def open_folder(folder: Folder, options: StoreOptions, boot_id: str, now_ms: int
     try:
         opening.state.check(_MANY if careful else VERIFIED_ENTRIES)
         opening.read()
+        opening.find_holes()
         folder.write_mark(Mark(FORMAT, options.durability, boot_id, False))
+        sync_folder(folder.path)  # the names of what was made beside the mark
         opening.make_active(now_ms)
         opening.settle_losses()
     except BaseException:
@@ -153,7 +157,7 @@ class _Opening:
         self._unclean = careful or (mark is not None and not mark.clean)
         self.layout = Layout()
         self.producers = Producers()
-        self.state = State(folder.state, sync=options.durability == "fsync")
+        self.state = State(folder.state, sync=options.durability == "fsync", mode=options.file_mode)
         self._applied = self.state.applied
         self._active: list[int] = []
         self._bad: list[str] = []
@@ -165,6 +169,7 @@ class _Opening:
         self._active, names, self._bad, rest = self._folder.names()
         self._clean(rest)
         self._open_sealed(names)
+        self._carry_over()
         for key, value in self.state.scan(Table.PRODUCERS):
             self.producers.load(key, value)
         for first, read in sorted(self._readings(), key=itemgetter(0)):
@@ -181,22 +186,59 @@ class _Opening:
         for loss in self._losses:
             yield loss.first, partial(self._examine, loss)
 
+    def find_holes(self) -> None:
+        """Give commits that are in no file one without content: it is set aside as a damaged one
+        is, so that the hole is known from now on."""
+        missing = holes(
+            self.layout, [*self._bad, *(x.path.name for x in self._losses)], self._applied
+        )
+        for first, last in missing:
+            path = self._folder.segments / str(SealedName(first, last, 0))
+            _logger.error(
+                "commits %d to %d were acknowledged and are in no file: what was in them is lost",
+                first, last,
+            )  # fmt: skip
+            os.close(create_file(path, os.O_WRONLY, self._options.file_mode))
+            loss = Loss(path, first, last)
+            self._losses.append(loss)
+            self._examine(loss)
+
     def make_active(self, now_ms: int) -> None:
-        """Open the newest unsealed segment for writing, or make one."""
+        """Make the segment that is written from now on, or open the one that a clean stop left.
+
+        What an unclean stop left is never written again: it may hold parts of a commit that has no
+        name yet, and its number is about to be given out.
+        """
         layout = self.layout
         last = max(
-            [0, *(s.last for s in layout.sealed), *(h.last_commit for h in self._held.values())]
+            [
+                0,
+                *(s.last for s in layout.sealed),
+                *(h.last_commit for h in self._held.values()),
+            ]
         )
         for name in self._bad:
             found = range_of(name)
             if found is not None:
                 last = max(last, found[1] or found[0])
-        if layout.rolled and layout.rolled[-1].first > last:
+        newest = layout.rolled[-1] if layout.rolled else None
+        if (
+            newest is not None
+            and newest.format == FORMAT
+            and not self._unclean
+            and newest.first > last
+            and newest.last >= self._applied
+        ):
             layout.active = layout.rolled.pop()
             return
-        last = max([last, *(s.last for s in layout.rolled)])
+        last = max([last, self._applied, *(s.last for s in layout.rolled)])
         if any(loss.last is None for loss in self._losses):
             last += NUMBER_GAP
+        for segment in [s for s in layout.rolled if s.last < s.first]:
+            layout.rolled.remove(segment)
+            segment.env.close()
+            if segment.first != last + 1:
+                self._remove_empty(segment.path)
         layout.active = ActiveSegment.create(self._folder, last + 1, now_ms, self._options)
 
     def settle_losses(self) -> None:
@@ -261,17 +303,31 @@ class _Opening:
         for name in damaged:
             self._losses.append(Loss(folder.segments / str(name), name.first, name.last))
 
-    def _load_active(self, first: int) -> None:
-        folder = self._folder
-        path = folder.segments / active_name(first)
+    def _carry_over(self) -> None:
+        """Give commits whose name a power cut took files of their own."""
+        for first in self._active.copy():
+            below = self._next_first(first)
+            # A clean stop leaves no commit without a name in the file that was written last.
+            if below is None and not self._unclean:
+                continue
+            path = self._folder.segments / active_name(first)
+            number = carry_over(self._folder, path, first, below, self._options)
+            if number is not None and number != first:
+                self._active.append(number)
+        self._active.sort()
+
+    def _next_first(self, first: int) -> int | None:
+        """The first commit of the file behind an active one; None for the newest."""
         later = [n for n in self._active if n > first]
         later += [s.first for s in self.layout.sealed if s.first > first]
-        below = min(later, default=None)
+        return min(later, default=None)
+
+    def _load_active(self, first: int) -> None:
+        path = self._folder.segments / active_name(first)
+        below = self._next_first(first)
         try:
-            if below is None:
-                _verify(path, always=self._unclean)
-            if self._careful:
-                complete(path, self._options, below)
+            if below is None and not self._unclean:
+                _verify(path, always=False)  # LMDB is about to write it
             loaded = load(path, first, below, self._replay)
         except Damaged as error:
             _logger.error("%s", error)
@@ -280,14 +336,16 @@ class _Opening:
             self._examine(loss)
             return
         if loaded.last < first and below is not None:
-            # Nothing was committed into it before a later one was begun.
-            folder.remove(path, "start")
-            folder.remove(path.with_name(path.name + "-lock"), "start")
+            self._remove_empty(path)  # a later file was begun before anything was committed to it
             return
-        segment = ActiveSegment.open(path, first, loaded.created_ms, loaded.index, self._options)
+        segment = ActiveSegment.open(path, loaded.header, loaded.index, self._options)
         segment.last = segment.found = loaded.last
         segment.time_ms = loaded.time_ms
         self.layout.rolled.append(segment)
+
+    def _remove_empty(self, path: Path) -> None:
+        self._folder.remove(path, "start")
+        self._folder.remove(path.with_name(path.name + "-lock"), "start")
 
     def _examine(self, loss: Loss) -> None:
         self._held[loss.path] = examine(loss, self.state, self.producers)
@@ -311,13 +369,12 @@ class _Opening:
 
     def _replay_sealed(self, segment: SealedSegment) -> None:
         """A segment that was sealed before its last changes were in a checkpoint."""
-        path = segment.path
         try:
-            load(path, segment.first, segment.last + 1, self._replay)
+            replay_sealed(segment, self._replay)
         except Damaged as error:
             _logger.error("%s", error)
             self.layout.sealed.remove(segment)
-            loss = Loss(path, segment.first, segment.last)
+            loss = Loss(segment.path, segment.first, segment.last)
             self._losses.append(loss)
             self._examine(loss)
 

@@ -8,6 +8,7 @@ as at a start (losses.py). Works on a folder that no broker has open.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,12 +26,13 @@ from ottla.log.folder import (
     SealedName,
     Step,
     active_name,
+    create_file,
     no_step,
     parse_active,
     sync_file,
 )
 from ottla.log.layout import Layout, Missing
-from ottla.log.losses import Held, Loss, raised, range_of, replay, uncovered
+from ottla.log.losses import Held, Loss, holes, raised, range_of, replay, uncovered
 from ottla.log.options import StoreOptions, Table
 from ottla.log.partition import KEY, NEXT_PARTITION, counter_row, read_counter, read_row
 from ottla.log.producers import Producers
@@ -40,6 +42,7 @@ from ottla.log.salvage import Found, Salvage
 from ottla.log.segment import ActiveSegment, SealedSegment, check_batches, load
 from ottla.log.state import LEAST_SIZE, State
 from ottla.log.statecopy import copies, missing_journal
+from ottla.log.unnamed import carry_over, replay_sealed
 
 #: What a file that was read out is called from then on.
 DONE: Final = ".repaired"
@@ -127,6 +130,7 @@ class _Repair:
         mark = folder.mark
         #: Commits may be missing at the end of a file that looks sound.
         self._torn = mark is None or (mark.durability == "os" and not mark.clean)
+        self._unclean = mark is None or not mark.clean
         self._rebuilt = False
         self._state = self._open_state()
         self._hurt: list[_File] = []
@@ -188,6 +192,8 @@ class _Repair:
         active, sealed, bad, _ = self._folder.names()
         tops = [name for name in sealed if not any(other.hides(name) for other in sealed)]
         known = [(name.first, str(name)) for name in tops]
+        if self._unclean:
+            active = self._carry_over(active, tops)
         known += [(first, active_name(first)) for first in active]
         known += [(found[0], name) for name in bad if (found := range_of(name)) is not None]
         firsts = sorted(first for first, _ in known)
@@ -195,6 +201,31 @@ class _Repair:
         for first, name in sorted(known):
             below = min((other for other in firsts if other > first), default=None)
             self._read_file(self._folder.segments / name, first, below)
+        self._read_holes(bad)
+
+    def _read_holes(self, bad: list[str]) -> None:
+        """Commits that are in no file: as one that is damaged whole."""
+        named = [*bad, *(file.loss.path.name for file in self._hurt)]
+        for first, last in holes(self._layout, named, self._state.applied):
+            path = self._folder.segments / str(SealedName(first, last, 0))
+            os.close(create_file(path, os.O_WRONLY, self._folder.file_mode))
+            self._report.notes.append(
+                f"commits {first} to {last} were acknowledged and are in no file: what was in them"
+                " is lost, but for topics, settings, groups and offsets as of the last checkpoint"
+            )
+            self._read_out(Loss(path, first, last), False, "is missing")
+
+    def _carry_over(self, active: list[int], sealed: list[SealedName]) -> list[int]:
+        """Give commits whose name a power cut took files of their own; all active files then."""
+        every = list(active)
+        for first in active:
+            later = [*active, *(name.first for name in sealed)]
+            below = min((other for other in later if other > first), default=None)
+            path = self._folder.segments / active_name(first)
+            number = carry_over(self._folder, path, first, below, self._options)
+            if number is not None and number != first:
+                every.append(number)
+        return sorted(every)
 
     def _read_file(self, path: Path, first: int, below: int | None) -> None:
         name = SealedName.parse(path.name)
@@ -220,7 +251,7 @@ class _Repair:
         for row in range(len(segment.index.lasts)):
             segment.extent(row)
         if segment.last > self._state.applied and not segment.name.generation:
-            load(segment.path, segment.first, segment.last + 1, self._replay)
+            replay_sealed(segment, self._replay)
         self._layout.sealed.append(segment)
 
     def _read_active(self, path: Path, first: int, below: int | None) -> None:
@@ -239,7 +270,7 @@ class _Repair:
         load(path, first, below, check)
         loaded = load(path, first, below, self._replay)
         sync_file(path)
-        segment = ActiveSegment.open(path, first, loaded.created_ms, loaded.index, self._options)
+        segment = ActiveSegment.open(path, loaded.header, loaded.index, self._options)
         segment.last = loaded.last
         self._layout.rolled.append(segment)
 
@@ -249,7 +280,7 @@ class _Repair:
     def _read_out(self, loss: Loss, settled: bool, why: str) -> None:
         """Find what a damaged file still holds."""
         below = None if loss.last is None else loss.last + 1
-        found = Salvage(loss.path, below).commits()
+        found = Salvage(loss.path, loss.first, below).commits()
         held = replay(loss, found, self._state, self._producers)
         last = held.last_commit if loss.last is None else loss.last
         name = SealedName.parse(loss.path.name.partition(".sealed")[0] + ".sealed")
@@ -309,15 +340,15 @@ class _Repair:
             self._folder.rename(path, done, "repair")
 
     def _write_file(self, file: _File) -> None:
-        """The sound batches of a damaged file, as a sealed one."""
-        pieces = [piece for commit in file.found for piece in commit.pieces]
-        if not pieces:
-            return
-        last = file.loss.last or file.found[-1].commit.number
+        """The sound batches of a damaged file, as a sealed one; also where there are none, so that
+        a start finds every commit in some file."""
+        numbers = [commit.commit.number for commit in file.found]
+        last = file.loss.last or max([file.loss.first, self._state.applied, *numbers])
         name = SealedName(file.loss.first, last, file.generation)
         if not uncovered(self._layout, [Missing(name.first, name.last, file.loss.path)]):
             return  # narrower files hold it all
-        times = [commit.commit.time_ms for commit in file.found]
+        pieces = [piece for commit in file.found for piece in commit.pieces]
+        times = [commit.commit.time_ms for commit in file.found] or [0]
         made = write_sealed(
             self._folder,
             name,
@@ -325,9 +356,10 @@ class _Repair:
             _extents_in_order(file.found),
             sum(len(piece.data) for piece in pieces),
             lambda: None,
+            empty=True,
         )
-        if made is not None:
-            self._layout.replace([], [made], None)
+        assert made is not None
+        self._layout.replace([], [made], None)
 
     def _count_partitions(self) -> None:
         """No number that any file knows may be given out again."""

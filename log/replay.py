@@ -18,7 +18,7 @@ def replay_commit(
 ) -> None:
     """Apply a commit that the checkpoint lacks; one that it has is left alone.
 
-    slots: where the commit's values lie in `file`.
+    slots: where the commit's values lie in `file`. Raises BadCommit.
     """
     if commit.number <= state.applied:
         return

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from struct import Struct
 from typing import Final
 
 from ottla.log.commit import Extent, encode
 from ottla.log.extents import IndexBuilder, SealedRow
-from ottla.log.folder import FORMAT, Folder, SealedName
+from ottla.log.folder import Folder, SealedName, create_file
+from ottla.log.header import REWRITTEN, SegmentHeader
 from ottla.log.readers import bring_in
-from ottla.log.segment import MAGIC, SealedSegment
+from ottla.log.segment import SealedSegment
 
 #: Extents of a partition are joined up to this size; a read walks one of them batch by batch.
 JOINED_BYTES: Final = 64 * 1024
@@ -29,13 +29,10 @@ JOINED_BYTES: Final = 64 * 1024
 CHUNK_BYTES: Final = 1 << 20
 #: Extents looked at between two pauses: a millisecond or two.
 SLICE_ROWS: Final = 1000
-#: In the header's flags: no LMDB environment, commit values one after the other.
-REWRITTEN: Final = 1
 
 #: Takes a partition's live extents of one file, and gives what is to stay of them.
 Filter = Callable[[Iterator[Extent]], Iterator[Extent]]
 
-_HEADER: Final = Struct("<8sHHIQq")
 _ALIGN: Final = 8
 _NEVER_ALONE: Final = 1 << 62
 
@@ -78,17 +75,20 @@ def write_sealed(
     extents: Iterator[Extent],
     total: int,
     pause: Callable[[], None],
+    *,
+    empty: bool = False,
 ) -> SealedSegment | None:
     """Write one file of `extents`, by partition and offset, and open it.
 
     times: of the first and of the last commit, ms. total: bytes of the extents, at most. None, and
-    no file, where there are no extents. Raises OSError, and what `extents` raises.
+    no file, where there are no extents, unless `empty` files are wanted. Raises OSError, and what
+    `extents` raises.
     """
     path = folder.segments / str(name)
     temporary = path.with_name(path.name + ".tmp")
     folder.step("rewrite: create")
     temporary.unlink(missing_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = create_file(temporary, os.O_WRONLY | os.O_EXCL, folder.file_mode)
     try:
         writer = _Writer(folder, fd, name, times)
         # So much that there are no more chunks than commits: each has a number of the range for
@@ -97,14 +97,14 @@ def write_sealed(
         for number, chunk in enumerate(_chunks(extents, size)):
             writer.chunk(name.first + number, chunk)
             pause()
-        if writer.rows:
+        if writer.rows or empty:
             writer.finish()
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
-    if not writer.rows:
+    if not (writer.rows or empty):
         temporary.unlink()
         return None
     folder.rename(temporary, path, "rewrite")
@@ -190,12 +190,14 @@ class _Writer:
         created_ms, self._time_ms = times
         self._position = 0
         self.rows: dict[int, list[SealedRow]] = {}
-        self._write(_HEADER.pack(MAGIC, FORMAT, REWRITTEN, 0, name.first, created_ms))
+        self._header = SegmentHeader.new(name.first, created_ms, REWRITTEN)
+        self._write(self._header.pack())
 
     def chunk(self, number: int, extents: list[Extent]) -> None:
         """One commit value."""
         self._folder.step("rewrite: write")
-        puts, rows = encode(number, self._time_ms, extents, (), _NEVER_ALONE)
+        salt = self._header.salt
+        puts, rows = encode(number, self._time_ms, extents, (), _NEVER_ALONE, salt)
         start = self._position
         for row in rows:
             self.rows.setdefault(row.partition, []).append(
@@ -219,7 +221,9 @@ class _Writer:
             builder.add(number, iter(rows))
         self._write(bytes(-self._position % _ALIGN))
         name = self._name
-        index = builder.build(name.first, name.last, self._time_ms, 0, self._position)
+        index = builder.build(
+            name.first, name.last, self._time_ms, 0, self._position, self._header.format
+        )
         self._write(index)
         self._folder.step("rewrite: flush")
         os.fsync(self._fd)

@@ -1,8 +1,9 @@
-"""Reading what can be read of a damaged segment: commits by their magic and CRC, extents by theirs.
+"""Reading what can be read of a damaged segment: commits by their salt and CRC, extents by theirs.
 
-Nothing of LMDB's tree is needed: a commit's value says its number and what it holds. Extents with
-a value of their own are found through any leaf page that still names them, or else by what their
-first batch says of itself.
+Nothing of LMDB's tree is needed: a commit's value says its number and what it holds. But nothing
+that a client wrote is taken for a commit: values are looked for where LMDB can have put one
+(`pages.loose`), and must carry the segment's salt. On a page that says nothing of itself the salt
+alone is looked for. A file of format 1 has no salt: there such pages are left out.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from ottla.log import pages
-from ottla.log.commit import KEY, MAGIC, BadCommit, Commit, Row, parse
+from ottla.log.commit import KEY, SALT_AT, BadCommit, Commit, Row, parse
 from ottla.log.errors import Damaged
-from ottla.log.extents import ActiveIndex
-from ottla.log.options import StoreOptions
-from ottla.log.segment import PAGE, ActiveSegment, map_file
+from ottla.log.header import MAGIC, REWRITTEN, BadHeader, SegmentHeader
+from ottla.log.segment import HEADER_KEY, map_file
 from ottla.wire.records import HEADER_SIZE as BATCH_HEADER
-from ottla.wire.records import CorruptBatch, crc_ok, read_header
+from ottla.wire.records import BatchHeader, CorruptBatch, crc_ok, read_header
 
-_VALUE_AT: Final = 16  # in an overflow page, behind its header
+_NOTHING: Final = pages.Loose([], [], [])
+_PAGE: Final = 4096
 
 
 class Piece(NamedTuple):
@@ -47,24 +48,31 @@ class Found(NamedTuple):
 class Salvage:
     """What a file still holds."""
 
-    def __init__(self, path: Path, below: int | None = None) -> None:
-        """below: commits from this one up do not count (they failed). Raises OSError; an empty
-        file holds nothing."""
+    def __init__(self, path: Path, first: int, below: int | None = None) -> None:
+        """first: the first commit that may be in the file. below: commits from this one up do not
+        count (they failed). Raises OSError; an empty file holds nothing."""
         try:
             self._file = map_file(path)
         except Damaged:
             self._file = memoryview(b"")
-        self.size = len(self._file)
+        self._first = first
         self._below = below
-        self._slots: dict[tuple[int, int], list[int]] | None = None
-        self._starts: dict[int, list[int]] | None = None
+        rewritten = bytes(self._file[: len(MAGIC)]) == MAGIC
+        self._loose = _NOTHING if rewritten else pages.loose(self._file)
+        #: Where values lie, by commit and slot.
+        self._slots: dict[tuple[int, int], list[int]] = {}
+        for key, position, _ in self._loose.values:
+            if len(key) == KEY.size:
+                self._slots.setdefault(KEY.unpack(key), []).append(position)
+        self._header = self._read_header(0) if rewritten else self._find_header()
+        self._salt = self._header.salt if self._header is not None else None
 
     def commits(self) -> list[Found]:
         """All sound commits by number, each once: the copy with the fewest wounds."""
         best: dict[int, Found] = {}
         for position, commit in self._heads():
             number = commit.number
-            if self._below is not None and number >= self._below:
+            if number < self._first or (self._below is not None and number >= self._below):
                 continue
             known = best.get(number)
             if known is not None and not known.hurt:
@@ -74,27 +82,75 @@ class Salvage:
                 best[number] = found
         return [best[number] for number in sorted(best)]
 
-    def whole(self, number: int) -> list[tuple[bytes, bytes]] | None:
-        """Keys and values of a commit of which nothing is missing; None when something is."""
-        for position, commit in self._heads():
-            if commit.number == number and not self._open(position, commit).hurt:
-                values = {0: bytes(self._file[position : position + commit.size])}
-                for row in commit.rows:
-                    if row.slot:
-                        (piece,) = self._row(position, number, row)
-                        values[row.slot] = bytes(piece.data)
-                return [(KEY.pack(number, slot), values[slot]) for slot in sorted(values)]
+    # -------------------------------------------------------------------------------------- heads
+
+    def _read_header(self, position: int) -> SegmentHeader | None:
+        with suppress(BadHeader):
+            header = SegmentHeader.read(self._file[position : position + _PAGE])
+            if header.first == self._first:
+                return header
+        return None
+
+    def _find_header(self) -> SegmentHeader | None:
+        """The lowest page that has one: it was written before any client's bytes."""
+        for position in sorted(self._slots.get(KEY.unpack(HEADER_KEY), [])):
+            header = self._read_header(position)
+            if header is not None:
+                return header
         return None
 
     def _heads(self) -> Iterator[tuple[int, Commit]]:
-        """Wherever a commit's magic and CRC are right."""
+        """Where commits begin."""
+        if self._header is not None and self._header.flags & REWRITTEN:
+            yield from self._chained(self._header)
+            return
+        named = {at for (number, slot), found in self._slots.items() if number and not slot
+                 for at in found}  # fmt: skip
+        for position in sorted(named.union(self._loose.runs)):
+            commit = self._head(position)
+            if commit is not None:
+                yield position, commit
+        if self._salt:
+            for page in self._loose.others:
+                yield from self._salted(page, page + _PAGE)
+
+    def _head(self, position: int) -> Commit | None:
+        """The commit that begins there. Without a header the first one's salt is the file's."""
+        try:
+            commit = parse(self._file, salt=self._salt, start=position, whole=False)
+            commit.changes()
+        except BadCommit:
+            return None
+        if self._salt is None:
+            self._salt = commit.salt
+        return commit
+
+    def _chained(self, header: SegmentHeader) -> Iterator[tuple[int, Commit]]:
+        """The commits of a rewritten file, one behind the other."""
+        at = header.size
+        while True:
+            commit = self._head(at)
+            if commit is None:
+                break
+            yield at, commit
+            at += commit.size
+        if self._salt:
+            yield from self._salted(at, len(self._file))
+
+    def _salted(self, start: int, end: int) -> Iterator[tuple[int, Commit]]:
+        """Commits by their salt, which a client cannot know."""
+        salt = cast(int, self._salt).to_bytes(8, "little")
         # A view does not search; what it views does, bytes and mmap alike.
         find = cast(bytes, self._file.obj).find
-        at = find(MAGIC)
+        at = find(salt, start, end)
         while at >= 0:
-            with suppress(BadCommit):
-                yield at, parse(self._file, start=at, whole=False)
-            at = find(MAGIC, at + 1)
+            position = at - SALT_AT
+            commit = self._head(position) if position >= start else None
+            if commit is not None:
+                yield position, commit
+            at = find(salt, at + 1, end)
+
+    # ------------------------------------------------------------------------------------ extents
 
     def _open(self, position: int, commit: Commit) -> Found:
         pieces: list[Piece] = []
@@ -111,13 +167,13 @@ class Salvage:
         if row.slot == 0:
             starts = [position]
         else:
-            starts = self._named(number, row.slot) + self._looking_like(row)
+            starts = self._slots.get((number, row.slot), []) + self._loose.runs
         best: list[Piece] = []
         for start in starts:
             head = start + row.position
             if row.slot and self._file[head + 17 : head + 21] != row.crc:
-                continue  # another extent was here before
-            pieces = self._sound(start + row.position, row)
+                continue  # another extent is here
+            pieces = self._sound(head, row)
             if sum(len(p.data) for p in pieces) > sum(len(p.data) for p in best):
                 best = pieces
         return best
@@ -170,70 +226,45 @@ class Salvage:
 
     def _next_batch(self, at: int, end: int, low: int, high: int) -> int:
         """Where the next sound batch with an offset between `low` and `high` begins; `end` when
-        there is none. A base offset's first bytes are mostly zero, which is looked for."""
-        file = self._file
+        there is none. A base offset's first bytes are mostly zero, which is looked for.
+
+        A record's value may look like a batch. So another must follow on it, or the extent's end,
+        and the first that is found counts: one within a sound batch comes behind it.
+        """
+        data = bytes(self._file[at:end])
         prefix = low.to_bytes(8, "big")[:4]
-        data = bytes(file[at:end])
         found = data.find(prefix)
         while found >= 0:
-            if len(data) - found >= BATCH_HEADER:
-                header = read_header(data, found)
-                if (
-                    header.magic == 2
-                    and BATCH_HEADER <= header.size <= len(data) - found
-                    and low <= header.base_offset <= header.last_offset <= high
-                    and crc_ok(data, header, found)
-                ):
+            header = _sound_header(data, found, low, high)
+            if header is not None:
+                after = found + header.size
+                following = _header_at(data, after)
+                if following is not None:
+                    fits = header.next_offset <= following.base_offset <= high
+                else:
+                    fits = after == len(data) and header.last_offset == high
+                if fits:
                     return at + found
             found = data.find(prefix, found + 1)
         return end
 
-    # ------------------------------------------------------------------------ values of their own
 
-    def _named(self, number: int, slot: int) -> list[int]:
-        """Where leaf pages say the value lies."""
-        if self._slots is None:
-            self._slots = {}
-            for key, position, _ in pages.loose_values(self._file):
-                if len(key) == KEY.size:
-                    self._slots.setdefault(KEY.unpack(key), []).append(position)
-        return self._slots.get((number, slot), [])
-
-    def _looking_like(self, row: Row) -> list[int]:
-        """Values on pages of their own that begin with the row's first offset."""
-        if self._starts is None:
-            self._starts = {}
-            for page in range(0, self.size - _VALUE_AT - 8, PAGE):
-                at = page + _VALUE_AT
-                first = int.from_bytes(self._file[at : at + 8], "big")
-                self._starts.setdefault(first, []).append(at)
-        return self._starts.get(row.first, [])
+def _header_at(data: bytes, at: int) -> BatchHeader | None:
+    """The header of a batch that may begin there."""
+    if len(data) - at < BATCH_HEADER:
+        return None
+    header = read_header(data, at)
+    return header if header.magic == 2 and header.size >= BATCH_HEADER else None
 
 
-def complete(path: Path, options: StoreOptions, below: int | None) -> None:
-    """Put back the commits whose meta page a power cut kept from the disk; their data was flushed
-    before they were acknowledged. The file is sound but for that. Raises Damaged, OSError.
-
-    A commit flushes its data and then writes its meta page, which the next one's flush takes
-    along: at most the last two are found this way, the last of them perhaps never acknowledged.
-    """
-    file = map_file(path)
-    try:
-        last = max(
-            (KEY.unpack(v.key)[0] for v in pages.walk(file, pages.read_meta(file))), default=0
-        )
-    except pages.BadPages as error:
-        raise Damaged(path, str(error)) from None
-    del file
-    salvage = Salvage(path, below)
-    while below is None or last + 1 < below:
-        values = salvage.whole(last + 1)
-        if values is None:
-            return
-        segment = ActiveSegment.open(path, 0, 0, ActiveIndex(), options)
-        try:
-            segment.write(values)
-            segment.env.sync(True)
-        finally:
-            segment.env.close()
-        last += 1
+def _sound_header(data: bytes, at: int, low: int, high: int) -> BatchHeader | None:
+    """The header of a batch that is whole, with offsets from `low` to `high`."""
+    header = _header_at(data, at)
+    if (
+        header is None
+        or header.size > len(data) - at
+        or not low <= header.base_offset <= header.last_offset <= high
+        or not crc_ok(data, header, at)
+    ):
+        return None
+    return header

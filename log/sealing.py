@@ -49,7 +49,12 @@ def _write_index(folder: Folder, segment: ActiveSegment, pause: Callable[[], Non
             pause()
             rows = 0
     index = builder.build(
-        segment.first, segment.last, segment.time_ms, meta.last_page + 1, meta.size
+        segment.first,
+        segment.last,
+        segment.time_ms,
+        meta.last_page + 1,
+        meta.size,
+        segment.format,
     )
     append_index(folder, segment, index, meta.size)
 

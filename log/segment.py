@@ -11,22 +11,20 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 import lmdb
 
 from ottla.log import pages
-from ottla.log.commit import KEY, BadCommit, Commit, parse
+from ottla.log.commit import KEY, BadCommit, Commit, Extent, encode, parse
 from ottla.log.errors import Damaged, NewerFormat
 from ottla.log.extents import ActiveIndex, BadIndex, SealedIndex, Totals, read_footer
-from ottla.log.folder import FORMAT, Folder, SealedName, active_name
-from ottla.log.options import MIB, StoreOptions
+from ottla.log.folder import FILE_MODE, FORMAT, Folder, SealedName, active_name, create_file
+from ottla.log.header import BadHeader, SegmentHeader
+from ottla.log.options import MIB, Change, StoreOptions
 from ottla.wire.codecs import Buffer
 from ottla.wire.records import CorruptBatch, crc_ok, walk
 
-MAGIC: Final = b"OttlaSeg"
-_HEADER: Final = Struct("<8sHHIQq")  # magic, format, flags, reserved, first commit, created
 HEADER_KEY: Final = KEY.pack(0, 0)
 #: LMDB's two engines have unlike file formats; ours is 0.9, said openly.
 LIB_VERSION: Final = 0
@@ -42,14 +40,23 @@ def map_size(options: StoreOptions) -> int:
 
 
 def open_environment(
-    path: Path, size: int, *, sync: bool, metasync: bool = True, lock: bool = True
+    path: Path,
+    size: int,
+    *,
+    sync: bool,
+    metasync: bool = True,
+    lock: bool = True,
+    mode: int = FILE_MODE,
 ) -> lmdb.Environment:
-    """An LMDB environment in the one file `path`. metasync: a commit flushes its meta page too."""
+    """An LMDB environment in the one file `path`. metasync: a commit flushes its meta page too.
+    mode: of a file that is made. Raises lmdb.Error."""
+    if not path.exists():
+        os.close(create_file(path, os.O_RDWR, mode))
     return lmdb.Environment(
         os.fspath(path),
         map_size=size,
         subdir=False,
-        mode=0o644,
+        mode=mode,
         sync=sync,
         metasync=metasync,
         readahead=False,
@@ -62,22 +69,28 @@ def open_environment(
 class ActiveSegment:
     """The segment being written, or rolled and waiting for its index."""
 
-    __slots__ = ("created_ms", "env", "first", "found", "index", "last", "path", "time_ms", "used")
+    __slots__ = (
+        "created_ms", "env", "first", "format", "found", "index", "last", "path", "salt", "time_ms",
+        "used",
+    )  # fmt: skip
 
     def __init__(
-        self, path: Path, first: int, created_ms: int, env: lmdb.Environment, index: ActiveIndex
+        self, path: Path, header: SegmentHeader, env: lmdb.Environment, index: ActiveIndex
     ) -> None:
         self.path = path
+        self.format = header.format
+        #: What its commits carry.
+        self.salt = header.salt
         #: Number of the first commit that may be in it.
-        self.first = first
+        self.first = first = header.first
         #: Number of the last commit in it, as the loop knows; first - 1 when there is none.
         self.last = first - 1
         #: Commits up to this one were found on the disk at start: their batches are held against
         #: their CRCs when they are read.
         self.found = first - 1
-        self.created_ms = created_ms
+        self.created_ms = header.created_ms
         #: Time of the last commit.
-        self.time_ms = created_ms
+        self.time_ms = header.created_ms
         self.env = env
         self.index = index
         #: Bytes of the file, as the writer knows.
@@ -87,38 +100,23 @@ class ActiveSegment:
     def create(
         cls, folder: Folder, first: int, created_ms: int, options: StoreOptions
     ) -> ActiveSegment:
-        """Make the file under a temporary name, flush it, give it its name, flush the folder."""
-        path = folder.segments / active_name(first)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.unlink(missing_ok=True)
-        durable = options.durability == "fsync"
-        folder.step("roll: create")
-        env = open_environment(temporary, map_size(options), sync=False, lock=False)
-        try:
-            with env.begin(write=True) as txn:
-                txn.put(HEADER_KEY, _HEADER.pack(MAGIC, FORMAT, 0, 0, first, created_ms))
-            if durable:
-                env.sync(True)
-        finally:
-            env.close()
-        folder.step("roll: rename")
-        os.rename(temporary, path)
-        if durable:
-            folder.step("roll: sync folder")
-            folder.sync()
+        """Make an empty segment. Raises OSError, lmdb.Error."""
+        path, header = make_file(folder, first, created_ms, options)
         folder.step("roll: open")
-        return cls.open(path, first, created_ms, ActiveIndex(), options)
+        return cls.open(path, header, ActiveIndex(), options)
 
     @classmethod
     def open(
-        cls, path: Path, first: int, created_ms: int, index: ActiveIndex, options: StoreOptions
+        cls, path: Path, header: SegmentHeader, index: ActiveIndex, options: StoreOptions
     ) -> ActiveSegment:
         """Open a file that was looked at by `load`, or just made."""
         # One flush a commit: its data. The meta page that names it reaches the disk with the next
-        # one's; after a power cut the commit is found without it (salvage.complete).
+        # one's; after a power cut the commit is found without it (unnamed.py).
         durable = options.durability == "fsync"
-        env = open_environment(path, map_size(options), sync=durable, metasync=False)
-        segment = cls(path, first, created_ms, env, index)
+        env = open_environment(
+            path, map_size(options), sync=durable, metasync=False, mode=options.file_mode
+        )
+        segment = cls(path, header, env, index)
         segment.measure()
         return segment
 
@@ -152,16 +150,59 @@ class ActiveSegment:
             return bytes(value[start : start + length])
 
 
+def make_file(
+    folder: Folder,
+    first: int,
+    created_ms: int,
+    options: StoreOptions,
+    extents: Sequence[Extent] = (),
+    changes: Sequence[Change] = (),
+) -> tuple[Path, SegmentHeader]:
+    """Make a segment's file under a temporary name, flush it, give it its name, flush the folder.
+
+    With `extents` and `changes` it holds its first commit. A file of that name is replaced. Raises
+    OSError, lmdb.Error.
+    """
+    path = folder.segments / active_name(first)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    durable = options.durability == "fsync"
+    header = SegmentHeader.new(first, created_ms)
+    puts: list[tuple[bytes, Buffer]] = [(HEADER_KEY, header.pack())]
+    if extents or changes:
+        large = options.large_extent_bytes
+        puts += encode(first, created_ms, extents, changes, large, header.salt)[0]
+    size = 4 * sum(len(value) for _, value in puts)
+    folder.step("roll: create")
+    room = map_size(options) + size
+    env = open_environment(temporary, room, sync=False, lock=False, mode=options.file_mode)
+    try:
+        with env.begin(write=True) as txn:
+            for key, value in puts:
+                txn.put(key, value, append=True)
+        if durable:
+            env.sync(True)
+    finally:
+        env.close()
+    folder.step("roll: rename")
+    os.rename(temporary, path)
+    if durable:
+        folder.step("roll: sync folder")
+        folder.sync()
+    return path, header
+
+
 class Loaded:
     """What `load` found in an active segment's file."""
 
-    __slots__ = ("created_ms", "index", "last", "time_ms")
+    __slots__ = ("header", "index", "last", "time_ms")
 
-    def __init__(self, created_ms: int, first: int) -> None:
-        self.created_ms = created_ms
+    def __init__(self, header: SegmentHeader) -> None:
+        self.header = header
         self.index = ActiveIndex()
-        self.last = first - 1
-        self.time_ms = created_ms
+        #: Number of the last commit; first - 1 when there is none.
+        self.last = header.first - 1
+        self.time_ms = header.created_ms
 
 
 def map_file(path: Path) -> memoryview:
@@ -188,7 +229,7 @@ def load(path: Path, first: int, below: int | None, each: Each) -> Loaded:
     try:
         meta = sound_meta(file, below)
         return _load(path, file, meta, first, below, each)
-    except (pages.BadPages, BadCommit) as error:
+    except (pages.BadPages, BadHeader, BadCommit, CorruptBatch) as error:
         raise Damaged(path, str(error)) from None
 
 
@@ -210,16 +251,16 @@ def _load(
     path: Path, file: memoryview, meta: pages.Meta, first: int, below: int | None, each: Each
 ) -> Loaded:
     values = pages.walk(file, meta)
-    header = next(values, None)
-    if header is None or header.key != HEADER_KEY or header.size < _HEADER.size:
+    value = next(values, None)
+    if value is None or value.key != HEADER_KEY:
         raise Damaged(path, "has no segment header")
-    magic, fmt, _, _, named, created_ms = _HEADER.unpack_from(file, header.position)
-    if magic != MAGIC or named != first:
+    header = SegmentHeader.read(file[value.position : value.position + value.size])
+    if header.first != first:
         raise Damaged(path, "its header is not that of the segment it is named for")
-    if fmt > FORMAT:
-        raise NewerFormat(f"{path} is in format {fmt}, this version reads up to {FORMAT}")
-    loaded = Loaded(created_ms, first)
-    loader = _Loader(loaded, file, first, each)
+    if header.format > FORMAT:
+        raise NewerFormat(f"{path} is in format {header.format}, this version reads up to {FORMAT}")
+    loaded = Loaded(header)
+    loader = _Loader(loaded, file, each)
     for key, position, size in values:
         number, slot = KEY.unpack(key)
         if below is not None and number >= below:
@@ -232,10 +273,10 @@ def _load(
 class _Loader:
     """Puts the values of each commit together."""
 
-    def __init__(self, loaded: Loaded, file: memoryview, first: int, each: Each) -> None:
+    def __init__(self, loaded: Loaded, file: memoryview, each: Each) -> None:
         self._loaded = loaded
         self._file = file
-        self._first = first
+        self._salt = loaded.header.salt
         self._each = each
         self._commit: Commit | None = None
         self._slots: dict[int, int] = {}
@@ -245,9 +286,9 @@ class _Loader:
         """The next value of the file. Raises BadCommit."""
         if slot == 0:
             self.finish()
-            if number <= self._loaded.last or number < self._first:
+            if number <= self._loaded.last:
                 raise BadCommit(f"commit {number} behind {self._loaded.last}")
-            self._commit = parse(self._file[position : position + size], number)
+            self._commit = parse(self._file[position : position + size], number, salt=self._salt)
             self._slots, self._sizes = {}, {}
         elif self._commit is None or number != self._commit.number:
             raise BadCommit(f"slot {slot} of commit {number} without its directory")
@@ -288,7 +329,7 @@ def value_positions(path: Path, last: int) -> tuple[dict[tuple[int, int], int], 
 class SealedSegment:
     """A file that never changes again."""
 
-    __slots__ = ("_seen", "data", "index", "name", "path", "size", "time_ms")
+    __slots__ = ("_seen", "data", "format", "index", "name", "path", "size", "time_ms")
 
     def __init__(self, path: Path, name: SealedName, *, trusted: bool = False) -> None:
         """trusted: this process wrote it, and what it reads comes from memory. Raises Damaged when
@@ -309,6 +350,7 @@ class SealedSegment:
         self.data = file[: footer.position]
         self.size = len(file)
         self.time_ms = footer.time_ms
+        self.format = footer.format
         #: Whether the batches of each extent were held against their CRC.
         self._seen = None if trusted else bytearray(footer.rows)
 

@@ -16,6 +16,7 @@ from typing import Final
 import lmdb
 
 from ottla.log.errors import Damaged, LogError
+from ottla.log.folder import FILE_MODE
 from ottla.log.options import Change, Table
 from ottla.log.partition import KEY, NEXT_PARTITION, read_counter
 from ottla.log.segment import open_environment
@@ -40,11 +41,11 @@ Rows = dict[Table, dict[bytes, bytes | None]]
 class State:
     """Rows by (table, key); committed ones only."""
 
-    def __init__(self, path: Path, *, sync: bool) -> None:
-        """Open or make the checkpoint. Raises Damaged."""
+    def __init__(self, path: Path, *, sync: bool, mode: int = FILE_MODE) -> None:
+        """Open or make the checkpoint, with permissions `mode`. Raises Damaged."""
         self.path = path
         try:
-            self._env = open_environment(path, MAP_SIZE, sync=sync)
+            self._env = open_environment(path, MAP_SIZE, sync=sync, mode=mode)
         except lmdb.Error as error:
             raise Damaged(path, f"cannot be opened: {error}") from None
         self._overlay: Rows = {table: {} for table in Table}

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from ottla.log.folder import Folder, sync_folder
+from ottla.log.folder import Folder, create_file, sync_folder
 from ottla.log.state import State
 
 _NAME: Final = re.compile(r"state-(\d{20})\.copy")
@@ -60,7 +60,7 @@ class StateCopy:
         folder = self._folder
         temporary = folder.path / "state.copy.tmp"
         folder.step("copy: write")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = create_file(temporary, os.O_WRONLY | os.O_TRUNC, folder.file_mode)
         try:
             applied = self._state.copy(fd)
             folder.step("copy: flush")

@@ -91,6 +91,9 @@ class Store:
         #: One thread: the memory that such jobs take is that of one.
         self._helper = Readers(send, 1, "aside")
         self._maintenance = Maintenance(self, send)
+        if self.layout.rolled:
+            # As at any roll: what they changed is in the checkpoint soon, so they may be changed.
+            self._maintenance.checkpoint()
         for segment in list(self.layout.rolled):
             self._maintenance.seal(segment)
 
@@ -111,7 +114,7 @@ class Store:
         None does all inline (tests, tools). step: called before each file operation, for tests.
         Raises FolderLocked, NewerFormat, NotALog, UncleanFolder, Damaged, OSError.
         """
-        folder = Folder(path, step)
+        folder = Folder(path, step, file_mode=options.file_mode)
         try:
             return cls(open_folder(folder, options, boot_id, now_ms), options, now_ms, post)
         except lmdb.Error as error:

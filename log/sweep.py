@@ -10,7 +10,8 @@ Time, size, DeleteRecords and topic deletion all come to one thing: a partition'
    rewrite what is mostly dead, wasteful, or one of many small ones (rewrite.py). If most of the
    active segment is dead it is rolled, and a later sweep finds it sealed.
 
-A segment is touched only when the checkpoint holds its journal: `State.applied` is past it.
+A segment is touched only when the checkpoint holds its journal: `State.applied` is past it. Files
+of an older format are rewritten too, a few in each sweep.
 
 Compactions (compaction.py) change files too, so they take turns with the sweeps, in the same steps.
 """
@@ -244,11 +245,11 @@ class Sweep:
         the settings of."""
         store = self._store
         while True:
-            applied = store.state.applied
+            kept = store.layout.first_kept(store.state.applied)
             sealed = [
                 segment
                 for segment in store.layout.sealed
-                if segment.last <= applied and segment.name not in self.given_up
+                if segment.last < kept and segment.name not in self.given_up
             ]
             weighed: Weighed = yield partial(weigh, sealed, store.layout.active, starts, self.pause)
             unknown = weighed.unknown - self._gone

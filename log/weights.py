@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.log.errors import LogError
+from ottla.log.folder import FORMAT
 from ottla.log.segment import ActiveSegment, SealedSegment
 
 _logger = logging.getLogger(__name__)
@@ -15,6 +16,8 @@ _logger = logging.getLogger(__name__)
 FINE_BYTES: Final = 4096
 #: This many small neighbours become one file.
 MERGED: Final = 8
+#: Files rewritten in one sweep only because their format is old.
+MIGRATED: Final = 4
 
 
 class Weight(NamedTuple):
@@ -38,6 +41,11 @@ class Weight(NamedTuple):
         if self.segment.name.generation:
             return False
         return self.live < FINE_BYTES * self.rows or 2 * self.live < self.segment.size
+
+    @property
+    def outdated(self) -> bool:
+        """Written in an older format."""
+        return self.segment.format < FORMAT
 
 
 class Weighed(NamedTuple):
@@ -123,6 +131,9 @@ def plan(
             close()
     close()
     groups.extend([weight] for weight in alive[len(cold) :] if weight.mostly_dead)
+    taken = {id(weight) for group in groups for weight in group}
+    outdated = [weight for weight in alive if weight.outdated and id(weight) not in taken]
+    groups.extend([weight] for weight in outdated[:MIGRATED])
     return groups
 
 

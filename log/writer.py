@@ -93,9 +93,8 @@ class Committer:
             rolled = None  # it was about nobody's records: nobody is failed for it
         if empty:
             return Outcome(number - 1, time_ms, [], (), groups, rolled)
-        puts, rows = encode(
-            number, time_ms, merged.extents, merged.changes, options.large_extent_bytes
-        )
+        large, salt = options.large_extent_bytes, self.active.salt
+        puts, rows = encode(number, time_ms, merged.extents, merged.changes, large, salt)
         try:
             self._folder.step("commit: write")
             self.active.write(puts)

@@ -20,6 +20,7 @@ from ottla.log.options import Change, Table
 from ottla.log.segment import map_file
 
 LARGE = 1000
+SALT = 0x0123_4567_89AB_CDEF
 
 changes = st.builds(
     Change,
@@ -74,7 +75,7 @@ def test_groups_become_one_commit_and_back(
     for group in admitted.groups:
         merged.merge(group)
     assert merged.size == sum(sizes)
-    puts, rows_out = encode(number, 77, merged.extents, merged.changes, LARGE)
+    puts, rows_out = encode(number, 77, merged.extents, merged.changes, LARGE, SALT)
     keys = [key for key, _ in puts]
     assert keys == sorted(keys)
     assert [KEY.unpack(key) for key in keys] == [(number, slot) for slot in range(len(keys))]
@@ -102,7 +103,7 @@ def test_groups_become_one_commit_and_back(
 def test_altered_commits_are_told(data: st.DataObject) -> None:
     admitted = Admitted()
     group = admitted.group([(1, 10, True), (2, 300, False)], [Change(Table.TOPICS, b"k", b"v")])
-    puts, rows = encode(9, 0, group.extents, group.changes, LARGE)
+    puts, rows = encode(9, 0, group.extents, group.changes, LARGE, SALT)
     value = bytearray(puts[0][1])
     journal_end = rows[0].position
     position = data.draw(st.integers(0, journal_end - 1))
@@ -115,7 +116,7 @@ def test_altered_commits_are_told(data: st.DataObject) -> None:
 def test_cut_commits_and_noise_are_told(size: int, noise: bytes) -> None:
     admitted = Admitted()
     group = admitted.group([(1, 300, True)], [])
-    value = bytes(encode(9, 0, group.extents, group.changes, LARGE)[0][0][1])
+    value = bytes(encode(9, 0, group.extents, group.changes, LARGE, SALT)[0][0][1])
     if size < len(value):
         with pytest.raises(BadCommit):
             parse(value[:size], 9)
@@ -158,7 +159,7 @@ def test_walk_finds_what_lmdb_wrote(sizes: list[int]) -> None:
         assert found == wanted
         assert list(found) == sorted(wanted)
         loose: dict[bytes, set[bytes]] = {}
-        for value in pages.loose_values(file):
+        for value in pages.loose(file).values:
             data = bytes(file[value.position : value.position + value.size])
             loose.setdefault(value.key, set()).add(data)
         assert all(data in loose[key] for key, data in wanted.items())
@@ -183,7 +184,7 @@ def test_walk_of_damaged_files_ends_with_an_error_or_well(data: st.DataObject) -
         with suppress(pages.BadPages):
             for value in pages.walk(file, pages.read_meta(file)):
                 assert 0 <= value.position <= value.position + value.size <= len(raw)
-        for value in pages.loose_values(file):
+        for value in pages.loose(file).values:
             assert value.position >= 0
     finally:
         shutil.rmtree(root)
@@ -209,7 +210,7 @@ def test_index_is_read_as_it_was_built(
             extents.append((offset - 1, time, first, 1000 + first, count * 10, count & 1))
         wanted[number] = extents
         builder.add(number, iter(extents))
-    data = memoryview(bytes(4096) + builder.build(5, 9, 77, 1, 4096))
+    data = memoryview(bytes(4096) + builder.build(5, 9, 77, 1, 4096, 2))
     footer = read_footer(data)
     assert (footer.first_commit, footer.last_commit, footer.time_ms) == (5, 9, 77)
     index = SealedIndex(data, footer)
@@ -244,7 +245,7 @@ def test_altered_index_is_told(data: st.DataObject) -> None:
     builder = IndexBuilder()
     for number in (3, 8):
         builder.add(number, iter([(9, 1, 0, 4096, 100, 0), (19, 2, 10, 4196, 100, 1)]))
-    raw = bytearray(bytes(4096) + builder.build(1, 2, 3, 1, 4096))
+    raw = bytearray(bytes(4096) + builder.build(1, 2, 3, 1, 4096, 2))
     raw[data.draw(st.integers(4096, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     file = memoryview(bytes(raw))
     with pytest.raises(BadIndex):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.log.folder import SealedName
+from ottla.log.folder import FORMAT, SealedName
 from ottla.log.rewrite import target
-from ottla.log.weights import MERGED, Weight, plan
+from ottla.log.weights import MERGED, MIGRATED, Weight, plan
 
 
 class Fake:
@@ -13,6 +13,7 @@ class Fake:
     def __init__(self, first: int, last: int, size: int, generation: int, time_ms: int) -> None:
         self.name = SealedName(first, last, generation)
         self.first, self.last, self.size, self.time_ms = first, last, size, time_ms
+        self.format = FORMAT
 
 
 def weights(*rows: tuple[int, int, int], gap: int = 0) -> list[Weight]:
@@ -67,3 +68,10 @@ def test_the_name_says_what_it_stands_for() -> None:
     rows = weights((1, 1, 3), (1, 1, 0))
     assert target([row.segment for row in rows]) == SealedName(1, 200, 4)
     assert all(target([row.segment for row in rows]).hides(row.segment.name) for row in rows)
+
+
+def test_files_of_an_older_format_are_rewritten_a_few_at_a_time() -> None:
+    rows = weights(*[(900, 1, 1)] * (MIGRATED + 2))
+    for weight in rows[1:]:
+        weight.segment.format = FORMAT - 1
+    assert planned(rows, warm=2) == [[i] for i in range(1, MIGRATED + 1)]
