@@ -24,7 +24,9 @@ FORMAT: Final = 2
 FILE_MODE: Final = 0o640
 _ACTIVE: Final = re.compile(r"(\d{20})\.active")
 #: What may be in a folder that was being made when the process was killed.
-_OURS: Final = {"lock", "log", "mark.tmp", "state.lmdb", "state.lmdb-lock", "lost+found"}
+_OURS: Final = {
+    "lock", "log", "lost+found", "mark.tmp", "state.lmdb", "state.lmdb-lock", "state.lmdb.tmp",
+}  # fmt: skip
 _SEALED: Final = re.compile(r"(\d{20})-(\d{20})\.(\d+)\.sealed")
 
 Step = Callable[[str], None]
@@ -106,7 +108,7 @@ class Folder:
         self._lock = self._take_lock()
         try:
             self.mark = self._mark_of(lenient)
-            for name in ("mark.tmp", "state.copy.tmp"):
+            for name in ("mark.tmp", "state.copy.tmp", "state.lmdb.tmp"):
                 (path / name).unlink(missing_ok=True)
             if not self.segments.is_dir():
                 make_folder(self.segments, file_mode)

@@ -75,7 +75,6 @@ def open_folder(folder: Folder, options: StoreOptions, boot_id: str, now_ms: int
         opening.read()
         opening.find_holes()
         folder.write_mark(Mark(FORMAT, options.durability, boot_id, False))
-        sync_folder(folder.path)  # the names of what was made beside the mark
         opening.make_active(now_ms)
         opening.settle_losses()
     except BaseException:

@@ -8,6 +8,7 @@ puts the rows back (refreeze).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
@@ -16,7 +17,7 @@ from typing import Final
 import lmdb
 
 from ottla.log.errors import Damaged, LogError
-from ottla.log.folder import FILE_MODE
+from ottla.log.folder import FILE_MODE, sync_folder
 from ottla.log.options import Change, Table
 from ottla.log.partition import KEY, NEXT_PARTITION, read_counter
 from ottla.log.segment import open_environment
@@ -42,9 +43,11 @@ class State:
     """Rows by (table, key); committed ones only."""
 
     def __init__(self, path: Path, *, sync: bool, mode: int = FILE_MODE) -> None:
-        """Open or make the checkpoint, with permissions `mode`. Raises Damaged."""
+        """Open or make the checkpoint, with permissions `mode`. Raises Damaged, OSError."""
         self.path = path
         try:
+            if not path.exists():
+                _make(path, mode)
             self._env = open_environment(path, MAP_SIZE, sync=sync, mode=mode)
         except lmdb.Error as error:
             raise Damaged(path, f"cannot be opened: {error}") from None
@@ -248,6 +251,20 @@ class State:
         self._overlay = frozen
         self._frozen = None
         self.dirty = sum(map(len, frozen.values()))
+
+
+def _make(path: Path, mode: int) -> None:
+    """An empty checkpoint that is on the disk before it has its name: never a torn one. Raises
+    lmdb.Error, OSError."""
+    temporary = path.with_name("state.lmdb.tmp")
+    temporary.unlink(missing_ok=True)
+    env = open_environment(temporary, MAP_SIZE, sync=False, lock=False, mode=mode)
+    try:
+        env.sync(True)
+    finally:
+        env.close()
+    os.replace(temporary, path)
+    sync_folder(path.parent)
 
 
 def _row(full: bytes, value: bytes) -> bytes:

@@ -40,15 +40,6 @@ def explore(
     return explorer
 
 
-# What fails today is named in test_single_cuts.py, each by itself.
-known = pytest.mark.xfail(
-    strict=True,
-    reason="a power cut loses the first commit of each segment but the first; a repair does not"
-    " look for the newest commit; a start refuses a new checkpoint that is not on the disk",
-)
-
-
-@known
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_store_is_cut(worker: Worker, root: Path, seed: int) -> None:
     explorer = explore(worker, root, seed, deeds=70, images=90, again=5, threads=False)
@@ -57,7 +48,6 @@ def test_a_store_is_cut(worker: Worker, root: Path, seed: int) -> None:
     assert explorer.repaired
 
 
-@known
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_store_with_its_threads_is_cut(worker: Worker, root: Path, seed: int) -> None:
     explorer = explore(worker, root, 1000 + seed, deeds=90, images=90, again=5, threads=True)
@@ -65,7 +55,6 @@ def test_a_store_with_its_threads_is_cut(worker: Worker, root: Path, seed: int) 
     assert explorer.second
 
 
-@known
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 140))

@@ -102,12 +102,6 @@ def test_the_newest_commit_is_found_without_its_meta_page(worker: Worker, root: 
     worker.call(live, data, known, 2, "boot 2", None, 5)
 
 
-first_commit = pytest.mark.xfail(
-    strict=True, reason="a power cut loses the first commit of each segment but the first"
-)
-
-
-@first_commit
 @pytest.mark.parametrize("script", [one_in_the_second_segment, one_in_each_of_two_segments])
 def test_the_first_commit_of_a_segment_is_found_without_its_meta_page(
     worker: Worker, root: Path, script: Callable[[Life], None]
@@ -128,15 +122,11 @@ def write_again(image: Path, copy: Path) -> None:
     store.close()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a commit number at or below `applied` is given out again and not replayed"
-)
 def test_what_is_written_after_a_cut_outlives_kill_9(worker: Worker, root: Path) -> None:
     data, _ = cut_at_the_end(worker, root, applied, Nothing())
     worker.call(write_again, data, root / "copy")
 
 
-@pytest.mark.xfail(strict=True, reason="a repair does not look for the newest commit")
 @pytest.mark.parametrize("script", [begin, one_in_the_second_segment])
 def test_a_repair_after_a_cut_keeps_the_newest_commit(
     worker: Worker, root: Path, script: Callable[[Life], None]
@@ -162,7 +152,6 @@ def _sealed(life: Life) -> list[Path]:
     return sorted(life.store.folder.segments.glob("*.sealed"))
 
 
-@pytest.mark.xfail(strict=True, reason="a repair takes what compaction took for lost")
 def test_a_repair_of_a_compacted_folder_says_that_nothing_is_lost(
     worker: Worker, root: Path
 ) -> None:
@@ -170,23 +159,16 @@ def test_a_repair_of_a_compacted_folder_says_that_nothing_is_lost(
     worker.call(rescue, data, known)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the newest commit is looked for only when the machine went down"
-)
 def test_a_disk_that_forgets_while_the_machine_goes_on(worker: Worker, root: Path) -> None:
     data, known = cut_at_the_end(worker, root, begin, Nothing())
     worker.call(live, data, known, 2, "boot", None, 5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a start is refused where the new checkpoint's pages are not on the disk"
-)
 def test_a_checkpoint_that_was_made_and_never_written(worker: Worker, root: Path) -> None:
     data, known = cut_at_the_end(worker, root, not_one_checkpoint, SizesOnly())
     worker.call(live, data, known, 2, "boot 2", None, 5)
 
 
-@pytest.mark.xfail(strict=True, reason="a new data folder's own name is not flushed")
 def test_a_new_data_folder_keeps_its_name(worker: Worker, root: Path) -> None:
     data, known = cut_at_the_end(worker, root, begin, Nothing(), made=False)
     assert data.is_dir()
