@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from ottla.log import pages
 from ottla.log.commit import Commit, Extent
 from ottla.log.errors import Damaged, NotALog
-from ottla.log.extents import ACTIVE_ROW
 from ottla.log.folder import (
     FORMAT,
     Folder,
@@ -31,10 +30,11 @@ from ottla.log.folder import (
     parse_active,
     sync_file,
 )
+from ottla.log.gaps import Gap, find_gaps
 from ottla.log.layout import Layout, Missing
 from ottla.log.losses import Held, Loss, holes, raised, range_of, replay, uncovered
 from ottla.log.options import StoreOptions, Table
-from ottla.log.partition import KEY, NEXT_PARTITION, counter_row, read_counter, read_row
+from ottla.log.partition import KEY, NEXT_PARTITION, counter_row, read_counter
 from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
 from ottla.log.rewrite import write_sealed
@@ -46,16 +46,6 @@ from ottla.log.unnamed import carry_over, replay_sealed
 
 #: What a file that was read out is called from then on.
 DONE: Final = ".repaired"
-
-
-class Gap(NamedTuple):
-    """Offsets that no file holds."""
-
-    partition: int
-    first: int
-    last: int
-    #: They may never have been given out: the next offset was raised to be sure.
-    skipped: bool
 
 
 @dataclass
@@ -118,6 +108,11 @@ class _File(NamedTuple):
     #: It was set aside by a start, which raised what had to be raised.
     settled: bool
     generation: int
+
+    @property
+    def lossy(self) -> bool:
+        """Whether batches of it may be lost. The commits of a rewritten file do not tell."""
+        return self.generation > 1 or self.held.more or any(found.hurt for found in self.found)
 
 
 class _Repair:
@@ -333,7 +328,8 @@ class _Repair:
         )
         state.write(state.freeze(), applied)
         state.thaw(applied)
-        self._find_gaps()
+        damaged = [(f.loss.first, self._last_of(f)) for f in self._hurt if f.lossy]
+        self._report.gaps += find_gaps(layout, state, damaged)
         for file in self._hurt:
             path = file.loss.path
             done = path.with_name(path.name.removesuffix(".bad") + DONE)
@@ -342,9 +338,7 @@ class _Repair:
     def _write_file(self, file: _File) -> None:
         """The sound batches of a damaged file, as a sealed one; also where there are none, so that
         a start finds every commit in some file."""
-        numbers = [commit.commit.number for commit in file.found]
-        last = file.loss.last or max([file.loss.first, self._state.applied, *numbers])
-        name = SealedName(file.loss.first, last, file.generation)
+        name = SealedName(file.loss.first, self._last_of(file), file.generation)
         if not uncovered(self._layout, [Missing(name.first, name.last, file.loss.path)]):
             return  # narrower files hold it all
         pieces = [piece for commit in file.found for piece in commit.pieces]
@@ -361,6 +355,13 @@ class _Repair:
         assert made is not None
         self._layout.replace([], [made], None)
 
+    def _last_of(self, file: _File) -> int:
+        """The last commit that may have been in a damaged file."""
+        if file.loss.last is not None:
+            return file.loss.last
+        numbers = [commit.commit.number for commit in file.found]
+        return max([file.loss.first, self._state.applied, *numbers])
+
     def _count_partitions(self) -> None:
         """No number that any file knows may be given out again."""
         numbers = {KEY.unpack(key)[0] for key, _ in self._state.scan(Table.PARTITIONS)}
@@ -371,31 +372,6 @@ class _Repair:
         next_number = max(numbers, default=0) + 1
         if read_counter(self._state.get(Table.META, NEXT_PARTITION)) < next_number:
             self._state.apply([counter_row(next_number)])
-
-    def _find_gaps(self) -> None:
-        for key, value in self._state.scan(Table.PARTITIONS):
-            (number,) = KEY.unpack(key)
-            _, start, floor = read_row(value)
-            at = start
-            for first, last in self._ranges(number):
-                if first > at:
-                    self._report.gaps.append(Gap(number, at, first - 1, False))
-                at = max(at, last + 1)
-            if floor > at:
-                self._report.gaps.append(Gap(number, at, floor - 1, True))
-
-    def _ranges(self, number: int) -> Iterator[tuple[int, int]]:
-        """First and last offset of all extents of a partition."""
-        for sealed in self._layout.sealed:
-            totals = sealed.totals(number)
-            if totals is not None:
-                for row in range(totals.start, totals.start + totals.rows):
-                    yield sealed.index.firsts[row], sealed.index.lasts[row]
-        for segment in self._layout.rolled:
-            extents = segment.index.partitions.get(number)
-            if extents is not None:
-                for fields in ACTIVE_ROW.iter_unpack(extents.rows):
-                    yield fields[0], fields[1]
 
 
 def _state_problem(path: Path) -> str | None:
