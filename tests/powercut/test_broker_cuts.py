@@ -147,19 +147,11 @@ def cut(root: Path, worker: Worker, load: Load, seed: int, images: int, served: 
     assert done > images // 2
 
 
-known_failures = pytest.mark.xfail(
-    strict=True,
-    reason="a repair does not look for the newest commit, and takes what compaction took for lost",
-)
-
-
-@known_failures
 def test_a_broker_is_cut(root: Path, library: Path, worker: Worker) -> None:
     load = record(root, library, 1, seconds=2.5)
     cut(root, worker, load, 1, images=40, served=2)
 
 
-@known_failures
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(10, 20))
