@@ -20,6 +20,12 @@ def api_ranges(wire: Wire) -> dict[int, tuple[int, int]]:
     return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
 
+def finalized_features(wire: Wire) -> dict[str, int]:
+    """Levels in force by feature; one at 0 is left out."""
+    answer = wire.call("ApiVersions", 4, client_software_name="raw", client_software_version="1")
+    return {feature.name: feature.max_version_level for feature in answer.finalized_features}
+
+
 def metadata(wire: Wire, *topics: str, version: int = 12, create: bool = False) -> Struct:
     asked = [{"name": topic} for topic in topics]
     return wire.call("Metadata", version, topics=asked, allow_auto_topic_creation=create)

@@ -30,15 +30,25 @@ def versions(cls: type[Message]) -> range:
 
 
 MESSAGES = messages()
-every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-every_version = pytest.mark.parametrize(
-    ("cls", "version"),
-    [
-        pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-        for cls in MESSAGES
-        for version in versions(cls)
-    ],
-)
+
+
+def each_of(found: list[type[Message]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("cls", found, ids=lambda cls: cls.__name__)
+
+
+def each_version_of(found: list[type[Message]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("cls", "version"),
+        [
+            pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
+            for cls in found
+            for version in versions(cls)
+        ],
+    )
+
+
+every_message = each_of(MESSAGES)
+every_version = each_version_of(MESSAGES)
 
 
 def _int(bits: int) -> st.SearchStrategy[int]:
