@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from ottla.broker.complaints import about_read
 from ottla.broker.context import Broker, Context, Parked
-from ottla.broker.partitions import check_leader_epoch
+from ottla.broker.partitions import check_leader_epoch, committed_only
 from ottla.broker.sessions import Fetch, Wanted
 from ottla.broker.slices import whole
 from ottla.broker.waiters import Waiter
@@ -36,7 +36,6 @@ from ottla.wire.api.fetch import (
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.packed import Packed
 
-READ_COMMITTED: Final = 1
 #: Partitions looked at in one go. The rest of a larger request, and its answer, takes slices.
 FEW: Final = 200
 #: Partitions between two looks at the clock.
@@ -57,7 +56,7 @@ class Reading:
         self._fetch = fetch
         state = request.replica_state
         self._replica_id = request.replica_id if state is None else state.replica_id
-        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._committed_only = committed_only(request.isolation_level)
         # Room for a byte is room for a batch. With none nothing would be too little to answer, and
         # consumers that have all there is would ask without a pause.
         room = max(broker.unsent.room, 1)
@@ -161,6 +160,8 @@ class Reading:
         self._ends[partition.number] = (max(end, offset), wanted)
         if offset >= end:
             return None
+        if asked.partition_max_bytes < 0 or self._max_bytes < 0:
+            raise KafkaError(Error.UNKNOWN_SERVER_ERROR, "bytes to read are 0 or more")
         room = min(asked.partition_max_bytes, self._max_bytes - self._size)
         if room <= 0 and self._size:
             return None

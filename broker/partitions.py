@@ -14,10 +14,22 @@ if TYPE_CHECKING:
 #: A client that names no leader epoch, or the answer where none is known.
 NO_EPOCH = -1
 
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
 
 def find(broker: Broker, name: str, index: int) -> Partition:
     """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
     return broker.topics.partition(name, index)
+
+
+def committed_only(isolation_level: int) -> bool:
+    """Whether a reader is to see nothing of open transactions. Raises KafkaError
+    UNKNOWN_SERVER_ERROR for a level that there is not: Kafka has no better code for it."""
+    if isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaError(
+            Error.UNKNOWN_SERVER_ERROR, f"isolation level {isolation_level} is unknown: 0 or 1"
+        )
+    return isolation_level == READ_COMMITTED
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla.broker.context import Api, Context, Parked
+from ottla.broker.deadlines import check_timeout
 from ottla.broker.placement import MAX_PARTITIONS_PER_REQUEST, check_replicas
 from ottla.log.tickets import Ticket
 from ottla.wire.api.create_partitions import (
@@ -25,6 +26,7 @@ def handle(ctx: Context, request: CreatePartitionsRequest) -> Parked:
         try:
             if repeats[topic.name] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
+            check_timeout(request.timeout_ms)
             _check(ctx, topic)
         except KafkaError as error:
             result.error_code, result.error_message = error.error, error.message

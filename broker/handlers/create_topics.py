@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from ottla.broker.config_describe import topic_entries
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Api, Context, Parked
+from ottla.broker.deadlines import check_timeout
 from ottla.broker.ids import new_id
 from ottla.broker.internal_topics import ensure, is_kept
 from ottla.broker.metadata import NewTopic
@@ -33,6 +34,7 @@ def handle(ctx: Context, request: CreateTopicsRequest) -> Parked:
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
         try:
+            check_timeout(request.timeout_ms)
             if repeats[topic.name] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
             plan = plans[topic.name] = _plan(ctx, topic, plans)

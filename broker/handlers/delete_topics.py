@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ottla.broker.context import Api, Context, Parked
+from ottla.broker.deadlines import check_timeout
 from ottla.broker.metadata import Topic
 from ottla.wire.api.delete_topics import (
     DeletableTopicResult,
@@ -31,6 +32,7 @@ def handle(ctx: Context, request: DeleteTopicsRequest) -> Parked:
         try:
             if repeats[name, topic_id] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
+            check_timeout(request.timeout_ms)
             topic = _find(ctx, name, topic_id)
             result.name, result.topic_id = topic.name, topic.topic_id
             other = doomed.setdefault(topic.topic_id, result)

@@ -47,10 +47,15 @@ def _wanted(
         for topic in broker.topics:
             yield topic, range(len(topic.partitions))
         return
+    named: dict[str, set[int]] = {}
     for asked in request.topics:
-        found = broker.topics.get(asked.topic)
+        named.setdefault(asked.topic, set()).update(asked.partitions)
+    for name, indexes in named.items():
+        found = broker.topics.get(name)
         if found is not None:
-            yield found, [i for i in asked.partitions if 0 <= i < len(found.partitions)]
+            known = sorted(i for i in indexes if 0 <= i < len(found.partitions))
+            if known:
+                yield found, known
 
 
 def _sizes(broker: Broker, topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:

@@ -18,6 +18,7 @@ from collections.abc import Generator
 
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.fetching import Reading
+from ottla.broker.partitions import committed_only
 from ottla.broker.slices import whole
 from ottla.wire.api.fetch import (
     FetchableTopicResponse,
@@ -46,6 +47,7 @@ def handle(
 
 
 def _steps(ctx: Context, request: FetchRequest) -> Generator[None, None, FetchResponse | Parked]:
+    committed_only(request.isolation_level)  # refused before it touches a session
     begin = ctx.broker.sessions.begin_steps
     now_ms = ctx.broker.clock.monotonic_ms()
     fetch = yield from begin(request, ctx.header.api_version, now_ms)
@@ -53,7 +55,8 @@ def _steps(ctx: Context, request: FetchRequest) -> Generator[None, None, FetchRe
 
 
 def on_error(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Before version 7 there is no error field on top: the partitions carry it too."""
+    """Before version 7 there is no error field on top: the partitions carry it too. Kafka leaves
+    them out where topics have no names."""
     code = error.error
     if code in _SESSION_ERRORS:
         return FetchResponse(error_code=code)
@@ -71,6 +74,7 @@ def on_error(request: FetchRequest, error: KafkaError) -> FetchResponse:
                 ],
             )
             for topic in request.topics
+            if topic.topic
         ],
     )
 

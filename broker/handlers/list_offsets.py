@@ -21,8 +21,7 @@ from collections.abc import Generator
 
 from ottla.broker.complaints import about_read
 from ottla.broker.context import Api, Context, Parked
-from ottla.broker.fetching import READ_COMMITTED
-from ottla.broker.partitions import check_leader_epoch, epoch_at, find
+from ottla.broker.partitions import check_leader_epoch, committed_only, epoch_at, find
 from ottla.log.errors import LogError
 from ottla.log.partition import Partition
 from ottla.wire.api.list_offsets import (
@@ -51,8 +50,12 @@ def handle(
     ctx: Context, request: ListOffsetsRequest
 ) -> Generator[None, None, ListOffsetsResponse | Parked]:
     lookup = _LookUp(ctx, request)
+    named: dict[str, list[ListOffsetsPartition]] = {}
     for topic in request.topics:
-        yield from lookup.topic(topic.name, topic.partitions)
+        named.setdefault(topic.name, []).extend(topic.partitions)
+        yield
+    for name, partitions in named.items():
+        yield from lookup.topic(name, partitions)
         yield
     return lookup.answer()
 
@@ -62,7 +65,7 @@ class _LookUp:
 
     def __init__(self, ctx: Context, request: ListOffsetsRequest) -> None:
         self._ctx = ctx
-        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._committed_only = committed_only(request.isolation_level)
         self._response = ListOffsetsResponse()
         self._waiting = 1
 

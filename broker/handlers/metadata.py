@@ -122,7 +122,12 @@ def _by_name(ctx: Context, request: MetadataRequest, name: str) -> MetadataRespo
         check_name(name)
     except KafkaError as refused:
         error = refused.error
-    return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL)
+    return MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        is_internal=name in INTERNAL,
+        topic_authorized_operations=_operations(request),
+    )
 
 
 def _by_id(ctx: Context, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
@@ -149,10 +154,12 @@ def _described(ctx: Context, request: MetadataRequest, topic: Topic) -> Metadata
             )
             for index, number in enumerate(topic.partitions)
         ],
-        topic_authorized_operations=(
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        ),
+        topic_authorized_operations=_operations(request),
     )
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _response(

@@ -25,8 +25,11 @@ from ottla.wire.api.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
+
+#: The id, or the epoch, of no producer at all.
+NOBODY = -1
 
 
 def handle(ctx: Context, request: WriteTxnMarkersRequest) -> Message | Parked:
@@ -69,8 +72,11 @@ def _write(
     """Admit one marker; its result is true once its ticket is done."""
     result = WritableTxnMarkerPartitionResult(partition_index=index)
     try:
+        partition = ctx.broker.topics.partition(topic, index)
+        if NOBODY in (asked.producer_id, asked.producer_epoch):
+            raise KafkaError(Error.UNKNOWN_SERVER_ERROR, "a marker needs a producer and its epoch")
         marker = Marker(
-            ctx.broker.topics.partition(topic, index),
+            partition,
             asked.producer_id,
             asked.producer_epoch,
             asked.coordinator_epoch,

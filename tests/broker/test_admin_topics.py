@@ -199,7 +199,9 @@ def grow(
         else [CreatePartitionsAssignment(broker_ids=replicas) for replicas in brokers]
     )
     wanted = CreatePartitionsTopic(name=name, count=count, assignments=assignments)
-    (result,) = client.call(CreatePartitionsRequest(topics=[wanted], **kw), 3).results
+    (result,) = client.call(
+        CreatePartitionsRequest(timeout_ms=1000, topics=[wanted], **kw), 3
+    ).results
     assert (result.error_message is None) == (
         result.error_code in (Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION)
     )
@@ -254,7 +256,9 @@ def test_create_partitions_of_what_is_not_there_or_only_to_try(
 def test_create_partitions_twice_in_a_request(harness: Harness, client: Client) -> None:
     harness.topic("a")
     wanted = CreatePartitionsTopic(name="a", count=2, assignments=None)
-    (result,) = client.call(CreatePartitionsRequest(topics=[wanted, wanted]), 3).results
+    (result,) = client.call(
+        CreatePartitionsRequest(timeout_ms=1000, topics=[wanted, wanted]), 3
+    ).results
     assert Error(result.error_code) is Error.INVALID_REQUEST
     assert partitions(harness, "a") == 1
 
@@ -264,9 +268,11 @@ def test_create_partitions_twice_in_a_request(harness: Harness, client: Client) 
 
 def delete(client: Client, *states: DeleteTopicState, version: int = 6) -> list[Error]:
     request = (
-        DeleteTopicsRequest(topics=list(states))
+        DeleteTopicsRequest(timeout_ms=1000, topics=list(states))
         if version >= 6
-        else DeleteTopicsRequest(topic_names=[state.name or "" for state in states])
+        else DeleteTopicsRequest(
+            timeout_ms=1000, topic_names=[state.name or "" for state in states]
+        )
     )
     return [Error(result.error_code) for result in client.call(request, version).responses]
 
@@ -281,7 +287,7 @@ def test_topics_are_deleted_by_name(harness: Harness, client: Client, version: i
 
 def test_topics_are_deleted_by_id(harness: Harness, client: Client) -> None:
     topic_id = harness.topic("a")
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
+    request = DeleteTopicsRequest(timeout_ms=1000, topics=[DeleteTopicState(topic_id=topic_id)])
     (result,) = client.call(request, 6).responses
     assert (result.error_code, result.name, result.topic_id) == (0, "a", topic_id)
     assert delete(client, DeleteTopicState(topic_id=topic_id)) == [Error.UNKNOWN_TOPIC_ID]

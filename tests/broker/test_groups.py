@@ -205,7 +205,7 @@ class TestDeletedTopics:
         client = harness.client()
         for topic in ("t", "u"):
             client.call(commit_request("g", {0: 5}, topic=topic), 9)
-        deleting = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        deleting = DeleteTopicsRequest(timeout_ms=1000, topics=[DeleteTopicState(name="t")])
         assert client.call(deleting, 6).responses[0].error_code == 0
         assert committed(client) == [5]
         harness.pass_time(1)
