@@ -59,6 +59,7 @@ SECTIONS = {
     "traps/test_settings.py": "Byte by byte: settings",
     "traps/test_single_broker.py": "Byte by byte: calls of clusters of many brokers",
     "traps/test_out_of_range.py": "Byte by byte: fields out of range",
+    "differential/test_one_field.py": "Byte by byte: one field of a request changed at a time",
     "spark/test_batch.py": "Spark: batches",
     "spark/test_streams.py": "Spark: streams",
     "spark/test_sinks.py": "Spark: sinks",

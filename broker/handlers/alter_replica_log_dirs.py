@@ -4,6 +4,7 @@ go where there is none. v2 flexible. A partition named twice counts once, as it 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ottla.broker.context import Api, Context, Encoded
 from ottla.broker.slices import answer_in_slices, rows_for
@@ -15,6 +16,10 @@ from ottla.wire.api.alter_replica_log_dirs import (
 )
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.schema import Message
+
+#: Of a name and an index: Kafka puts `name-index.` and 39 characters in front of a file system that
+#: takes 255 (ReplicaManager.alterReplicaLogDirs).
+_LONGEST: Final = 255 - 39 - 2
 
 
 def handle(ctx: Context, request: AlterReplicaLogDirsRequest) -> Message | Context:
@@ -36,7 +41,9 @@ def handle(ctx: Context, request: AlterReplicaLogDirsRequest) -> Message | Conte
             count = 0 if found is None else len(found.partitions)
             partitions = rows_for(ctx, AlterReplicaLogDirPartitionResult)
             for index, here in indexes.items():
-                if not here:
+                if len(name) + len(str(index)) > _LONGEST:
+                    error = Error.INVALID_TOPIC_EXCEPTION
+                elif not here:
                     error = Error.LOG_DIR_NOT_FOUND
                 elif not 0 <= index < count:
                     error = Error.UNKNOWN_TOPIC_OR_PARTITION

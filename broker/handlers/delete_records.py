@@ -15,7 +15,6 @@ from ottla.wire.api.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 from ottla.wire.errors import Error, KafkaError
@@ -26,19 +25,23 @@ HIGH_WATERMARK = -1
 def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Parked:
     admitted: list[tuple[Partition, DeleteRecordsPartitionResult, Ticket]] = []
     response = DeleteRecordsResponse()
+    # A partition named twice counts once, as it was named last; Kafka keeps them in a map.
+    wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
+        offsets = {p.partition_index: p.offset for p in topic.partitions}
+        wanted.setdefault(topic.name, {}).update(offsets)
+    for name, asked in wanted.items():
         results = []
-        # A partition named twice counts once, as it was named last; Kafka keeps them in a map.
-        for index, offset in {p.partition_index: p.offset for p in topic.partitions}.items():
+        for index, offset in asked.items():
             result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             results.append(result)
             try:
-                partition, ticket = _delete(ctx, topic, index, offset)
+                partition, ticket = _delete(ctx, name, index, offset)
             except Exception as error:
                 result.error_code = as_kafka_error(ctx, error).error
             else:
                 admitted.append((partition, result, ticket))
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     if not admitted:
         return response
 
@@ -54,11 +57,9 @@ def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse
     return ctx.after(admitted[-1][2], committed)
 
 
-def _delete(
-    ctx: Context, topic: DeleteRecordsTopic, index: int, offset: int
-) -> tuple[Partition, Ticket]:
-    found = ctx.broker.topics.get(topic.name)
-    partition = ctx.broker.topics.partition(topic.name, index)
+def _delete(ctx: Context, name: str, index: int, offset: int) -> tuple[Partition, Ticket]:
+    found = ctx.broker.topics.get(name)
+    partition = ctx.broker.topics.partition(name, index)
     assert found is not None
     if found.is_internal:
         raise KafkaError(Error.INVALID_TOPIC_EXCEPTION)
