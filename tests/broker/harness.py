@@ -39,6 +39,10 @@ M = TypeVar("M", bound=Message)
 START_MS = 1_700_000_000_000
 
 
+#: Commits are inline and cost no flush.
+OPTIONS = StoreOptions(durability="os")
+
+
 class VirtualClock:
     """Time that passes when it is told to."""
 
@@ -71,6 +75,7 @@ class Harness:
         *,
         clock: VirtualClock | None = None,
         step: Step = no_step,
+        options: StoreOptions = OPTIONS,
         **settings: str,
     ) -> None:
         """`clock`: one that other harnesses have used. `step`: see Store.open."""
@@ -81,7 +86,7 @@ class Harness:
         self.clock.start()
         self.store = Store.open(
             path,
-            options=StoreOptions(durability="os"),
+            options=options,
             now_ms=self.clock.wall_ms(),
             boot_id="boot",
             post=None,

@@ -174,7 +174,7 @@ def seen(harness: Harness, topic: str, index: int = 0, *, committed: bool = True
             topics=[FetchTopic(topic=topic, partitions=[partition])],
         )
         (found,) = client.call(request, 12).responses[0].partitions
-        assert found.error_code == 0
+        assert found.error_code == 0, Error(found.error_code)
         left_out = sorted((a.first_offset, a.producer_id) for a in found.aborted_transactions or ())
         data, aborted, before = bytes(found.records), set[int](), offset
         for pos, header in walk(data):

@@ -194,13 +194,17 @@ class Life:
         """Records of a partition, and rows in the same commit or in the one beside it."""
         kind = self.world.parts[number].kind
         batch = self._keyed() if kind == "compact" else self._batch(number, size)
-        self._ask()
-        ticket, fact = self._append(number, batch)
-        self.admit([fact], ticket)
+        self.send(number, batch)
         for _ in range(rows):
             self._ask()
             change = self._change()
             self.admit([Put(*change)], self.store.change([change]))
+
+    def send(self, number: int, batch: bytearray) -> None:
+        """A batch that somebody else has made."""
+        self._ask()
+        ticket, fact = self._append(number, batch)
+        self.admit([fact], ticket)
 
     def _append(self, number: int, batch: bytearray, opens: int = -1) -> tuple[Ticket, Append]:
         partition = self.store.partition(number)

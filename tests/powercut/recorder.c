@@ -8,7 +8,6 @@
  * Recording begins with recorder_start, or with the process where RECORDER_ROOT is set.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
