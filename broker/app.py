@@ -14,20 +14,23 @@ import logging
 import os
 import secrets
 import signal
-import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ottla import __version__
 from ottla.broker.clock import SystemClock
-from ottla.broker.config import ServerConfig, load
+from ottla.broker.config import ServerConfig, default_text, is_secret, load
 from ottla.broker.config_files import parse_overrides, read_file
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
+from ottla.broker.folder_errors import FolderUnusable, unusable
 from ottla.broker.historic import Historic
 from ottla.broker.ids import id_text, new_id
 from ottla.broker.listeners import Listener
+from ottla.broker.log_lines import OTTLA, begin
 from ottla.broker.machine import allow_descriptors, boot_id
 from ottla.broker.metadata import Topics
 from ottla.broker.metadata_rows import CLUSTER_ID, NODE_ID
@@ -42,34 +45,38 @@ from ottla.log.producer_ids import KEY as NEXT_PRODUCER_ID
 from ottla.log.producer_ids import ProducerIds
 from ottla.log.store import Store
 
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger(OTTLA)
 
+_IN_A_THREAD = (
+    "signals stop it, and Python hands them to the main thread only. Start `ottla serve` with"
+    " subprocess; `ottla docs operating` has the lines for tests"
+)
 STOPPED, FAILED, WRONG_SETTING = 0, 1, 2
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Run the broker that the command line describes until it is told to stop."""
-    logging.basicConfig(
-        level=args.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    """Run the broker that the command line describes until a signal stops it."""
+    begin(args.log_level, args.log_format)
+    if threading.current_thread() is not threading.main_thread():
+        return _refuse("the broker needs a process of its own: " + _IN_A_THREAD, FAILED)
     try:
         config, notices = load(settings(args))
     except ConfigError as error:
         return _refuse(error, WRONG_SETTING)
-    for notice in notices + port_notices(config, args.port):
-        print(f"ottla: {notice}", file=sys.stderr)
+    _logger.info("version %s starts with the folder %s", __version__, config.data_dir.absolute())
+    for notice in notices + port_notices(config, args.port) + open_notices(config):
+        _logger.warning("%s", notice)
     loop = _new_loop()
     try:
         loop.run_until_complete(_run(config, loop))
     except ConfigError as error:
         return _refuse(error, WRONG_SETTING)
-    except LogError as error:
+    except (FolderUnusable, LogError) as error:
         return _refuse(error, FAILED)
     except OSError as error:
         return _refuse(_explained(error), FAILED)
     finally:
+        _end_signals(loop)
         loop.close()
     return STOPPED
 
@@ -111,12 +118,58 @@ def port_notices(config: ServerConfig, port: int | None) -> list[str]:
     ]
 
 
+def open_notices(config: ServerConfig) -> list[str]:
+    """Words about listeners that every machine of the network reaches: nobody has to log in."""
+    return [
+        f"{listener} listens on all interfaces, and whoever reaches it may read, write and delete:"
+        " name one address in listeners unless the network is trusted"
+        for listener in config.listeners
+        if listener.host in ("", "0.0.0.0", "::")
+    ]
+
+
+def settings_line(config: ServerConfig) -> str:
+    """What of the settings, altered ones too, is not Ottla's default; without secrets."""
+    names = sorted({*config.static, *config.cluster, *config.node})
+    texts = [(name, config.text(name)) for name in names]
+    differing = [
+        f"{name}={'[hidden]' if is_secret(name) else text}"
+        for name, text in texts
+        if text != default_text(name)
+    ]
+    return " ".join(differing) or "none"
+
+
 async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
-    stop = asyncio.Event()
+    stop: asyncio.Future[signal.Signals] = loop.create_future()
     _on_signals(loop, stop)
     allow_descriptors()
     clock = SystemClock()
-    store = Store.open(
+    try:
+        store = _open_store(config, clock, loop)
+    except OSError as error:
+        raise unusable(config.data_dir, error, "--data-dir or log.dirs") from None
+    try:
+        await _identify(store, config)
+        broker = _assemble(store, config, clock)
+        _logger.info("settings other than the default: %s", settings_line(config))
+        Rolling(store, broker.topics, broker.timers)
+        Historic(store, broker.topics, broker.timers)
+        server = Server(broker, loop)
+        await server.start()
+        gc.freeze()  # what a start makes lives as long as the process: not worth looking at again
+        _announce(broker)
+        number = await stop
+        _logger.info("%s: stopping", number.name)
+        begun = time.monotonic()
+        await server.stop()
+    finally:
+        store.close()
+    _logger.info("stopped after %.2f s", time.monotonic() - begun)
+
+
+def _open_store(config: ServerConfig, clock: SystemClock, loop: asyncio.AbstractEventLoop) -> Store:
+    return Store.open(
         config.data_dir,
         options=StoreOptions(
             durability="os" if config.ottla_durability == "os" else "fsync",
@@ -129,19 +182,6 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         boot_id=boot_id(),
         post=loop.call_soon_threadsafe,
     )
-    try:
-        await _identify(store, config)
-        broker = _assemble(store, config, clock)
-        Rolling(store, broker.topics, broker.timers)
-        Historic(store, broker.topics, broker.timers)
-        server = Server(broker, loop)
-        await server.start()
-        gc.freeze()  # what a start makes lives as long as the process: not worth looking at again
-        _announce(broker)
-        await stop.wait()
-        await server.stop()
-    finally:
-        store.close()
 
 
 async def _identify(store: Store, config: ServerConfig) -> None:
@@ -199,13 +239,23 @@ def _assemble(store: Store, config: ServerConfig, clock: SystemClock) -> Broker:
 
 
 def _announce(broker: Broker) -> None:
-    """One line, for people and for scripts that wait for it and read the port from it."""
+    """One line on standard output, for scripts that wait for it and read the port from it; its form
+    is a promise (docs/operating.md)."""
     took = time.time() - _process_start()
     places = " ".join(_place(listener) for listener in broker.listeners.values())
     print(
         f"ottla ready {places} data {broker.config.data_dir.absolute()}"
         f" durability {broker.config.ottla_durability} in {took:.2f} s",
         flush=True,
+    )
+    _logger.info(
+        "ready after %.2f s: %s, %d topics, node %d of cluster %s, pid %d",
+        took,
+        places,
+        len(broker.topics),
+        broker.node_id,
+        broker.cluster_id,
+        os.getpid(),
     )
 
 
@@ -229,16 +279,30 @@ def _process_start() -> float:
 _imported = time.time()
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """The first signal stops in good order, the second one at once."""
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Future[signal.Signals]) -> None:
+    """The first signal stops in good order, which takes seconds at most; further ones are only
+    noted. SIGHUP is left ignored where it is (nohup)."""
 
-    def stopping() -> None:
-        if stop.is_set():
-            os._exit(FAILED)
-        stop.set()
+    def stopping(number: signal.Signals) -> None:
+        if stop.done():
+            _logger.info("%s: stopping already", number.name)
+        else:
+            stop.set_result(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping)
+    for number in _SIGNALS:
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopping, number)
+
+
+def _end_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """A signal that comes now changes nothing any more, the exit status neither."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -254,10 +318,10 @@ def _explained(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{error.strerror}: choose another port with --port or listeners"
     if error.errno in (errno.EACCES, errno.EADDRNOTAVAIL):
-        return f"{error.strerror or error}: set listeners or log.dirs to what this user may use"
+        return f"{error.strerror}: set listeners to an address and a port that this user may use"
     return str(error)
 
 
 def _refuse(error: object, status: int) -> int:
-    print(f"ottla: {error}", file=sys.stderr)
+    _logger.error("%s", error)
     return status

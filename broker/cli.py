@@ -97,9 +97,15 @@ def _add_serve(commands: Commands) -> None:
     )
     serve.add_argument(
         "--log-level",
-        default="warning",
+        default="info",
         choices=("debug", "info", "warning", "error"),
-        help="what is written to standard error (default: warning)",
+        help="from which level on the log is written to standard error (default: info)",
+    )
+    serve.add_argument(
+        "--log-format",
+        default="plain",
+        choices=("plain", "json"),
+        help="plain (default): a line of text; json: one JSON object a line",
     )
 
 

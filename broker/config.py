@@ -208,6 +208,12 @@ def default_text(name: str) -> str | None:
     return None if key is None else key.default
 
 
+def is_secret(name: str) -> bool:
+    """Whether values of a broker key are shown to nobody."""
+    key = broker_key(name)
+    return key is None or key.sensitive
+
+
 def load(given: Mapping[str, str]) -> tuple[ServerConfig, list[str]]:
     """The configuration that a file and the command line describe, and one line each on what of it
     is unknown or has no effect here. Raises ConfigError."""
@@ -217,11 +223,11 @@ def load(given: Mapping[str, str]) -> tuple[ServerConfig, list[str]]:
     config = ServerConfig(static)
     notices = [_unknown_notice(name) for name in unknown]
     if idle:
-        notices.append("known, no effect here: " + ", ".join(sorted(idle)))
+        notices.append("these settings have no effect in Ottla: " + ", ".join(sorted(idle)))
     if config.default_replication_factor > 1:
         notices.append(
-            f"default.replication.factor={config.default_replication_factor}: one node keeps one"
-            " replica, and that is what a topic made without a number gets"
+            f"default.replication.factor={config.default_replication_factor} is ignored: a single"
+            " node keeps one replica"
         )
     return config, notices
 
@@ -244,7 +250,7 @@ def _unknown_notice(name: str) -> str:
 
     from ottla.broker.config_keys import keys
 
-    near = get_close_matches(name, keys("broker"), 1)
+    near = get_close_matches(name, keys("broker"), 1, cutoff=0.8)
     return f"unknown setting {name} is ignored" + (f"; did you mean {near[0]}?" if near else "")
 
 

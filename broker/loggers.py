@@ -30,7 +30,12 @@ def shown(name: str) -> str:
     a line break in it would let the client write lines of its own into our log."""
     if len(name) > SHOWN:
         name = name[:SHOWN] + "..."
-    return name.translate(_UNPRINTABLE)
+    return escaped(name)
+
+
+def escaped(text: str) -> str:
+    """`text` without characters that end a line, steer a terminal, or cannot be encoded."""
+    return text.translate(_UNPRINTABLE).encode("utf-8", "backslashreplace").decode()
 
 
 def loggers() -> dict[str, str]:

@@ -124,7 +124,8 @@ def free_port(wanted: int) -> int:
 def start_broker(port: int) -> subprocess.Popen[str]:
     shutil.rmtree(DATA, ignore_errors=True)
     DATA.mkdir(parents=True)
-    command = [sys.executable, "-m", "ottla", "serve", "--port", str(port), "--data-dir", str(DATA)]
+    command = [sys.executable, "-m", "ottla", "serve", "--log-level", "warning"]
+    command += ["--port", str(port), "--data-dir", str(DATA)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

@@ -14,6 +14,8 @@ READY = re.compile(
     r"ottla ready PLAINTEXT://(?P<address>[^ ]+) data (?P<data>.+) durability (?P<durability>\w+)"
     r" in (?P<seconds>[0-9.]+) s\n"
 )
+#: Nobody reads the log before the end.
+QUIET = ("--log-level", "warning")
 
 
 class Serving:
@@ -23,7 +25,7 @@ class Serving:
         self, *args: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self.process = subprocess.Popen(
-            (sys.executable, "-m", "ottla", "serve", "--port", "0", *args),
+            (sys.executable, "-m", "ottla", "serve", "--port", "0", *QUIET, *args),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

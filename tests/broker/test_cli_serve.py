@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +16,29 @@ from pathlib import Path
 import pytest
 from tests.broker.serving import Serving, ottla
 
-from ottla.broker.app import FAILED, STOPPED, WRONG_SETTING, port_notices, settings
+from ottla import __version__
+from ottla.broker.app import (
+    FAILED,
+    STOPPED,
+    WRONG_SETTING,
+    open_notices,
+    port_notices,
+    serve,
+    settings,
+    settings_line,
+)
 from ottla.broker.cli import parser
 from ottla.broker.cli_client import Cluster, Connection
 from ottla.broker.config import ServerConfig
 from ottla.broker.config_values import ConfigError
+from ottla.broker.folder_errors import unusable
 from ottla.wire.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 
 @contextmanager
 def serving(*args: str, cwd: Path | None = None) -> Iterator[Serving]:
-    broker = Serving(*args, cwd=cwd)
+    broker = Serving("--log-level", "info", *args, cwd=cwd)
     try:
         yield broker
     finally:
@@ -68,9 +83,9 @@ def test_a_file_and_overrides_and_what_has_no_effect_is_said_once(tmp_path: Path
         assert answer.brokers[0].rack == "s"
         status, errors = broker.stop()
     assert status == STOPPED
-    assert errors.splitlines() == [
-        "ottla: unknown setting num.partition is ignored; did you mean num.partitions?",
-        "ottla: known, no effect here: num.io.threads",
+    assert [line for line in map(told, errors.splitlines()) if line[0] == "WARNING"] == [
+        ("WARNING", "unknown setting num.partition is ignored; did you mean num.partitions?"),
+        ("WARNING", "these settings have no effect in Ottla: num.io.threads"),
     ]
 
 
@@ -86,23 +101,43 @@ def test_the_cluster_and_the_node_stay_those_of_the_folder(tmp_path: Path) -> No
     for setting, kept in (("node.id=2", "1"), ("ottla.cluster.id=other", first)):
         refused = ottla("serve", "--port", "0", *folder, "--override", setting)
         assert refused.returncode == WRONG_SETTING
-        assert refused.stderr == (
-            f"ottla: {setting}: {tmp_path / 'd'} was made with {kept}; use that, or another"
-            " log.dirs\n"
+        assert told(refused.stderr.splitlines()[-1]) == (
+            "ERROR",
+            f"{setting}: {tmp_path / 'd'} was made with {kept}; use that, or another log.dirs",
         )
 
 
 # ---------------------------------------------------------------------------------------- stopping
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_in_good_order(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     with serving("--data-dir", str(tmp_path)) as broker:
-        assert broker.stop(number) == (STOPPED, "")
+        status, errors = broker.stop(number)
+    assert status == STOPPED
+    first, settings, ready, stopping, stopped = map(told, errors.splitlines())
+    assert first == ("INFO", f"version {__version__} starts with the folder {tmp_path}")
+    assert settings[1].startswith("settings other than the default: listeners=")
+    assert ready[1].startswith("ready after ")
+    assert stopping == ("INFO", f"{number.name}: stopping")
+    assert stopped[1].startswith("stopped after ")
     assert json.loads((tmp_path / "mark").read_text())["clean"] is True
 
 
-def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+def test_nohup_keeps_a_closed_terminal_from_stopping_it(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the broker inherits it
+    try:
+        with serving("--data-dir", str(tmp_path)) as broker:
+            broker.process.send_signal(signal.SIGHUP)
+            assert cluster_id(broker.address)
+            status, errors = broker.stop()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert status == STOPPED
+    assert "SIGHUP" not in errors
+
+
+def test_further_signals_change_nothing(tmp_path: Path) -> None:
     """The first one waits for a client that does not read its answers."""
     with serving("--data-dir", str(tmp_path)) as broker:
         host, _, port = broker.address.partition(":")
@@ -117,9 +152,13 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
         broker.process.send_signal(signal.SIGTERM)
         while not refused(host, int(port)):
             pass
-        broker.process.send_signal(signal.SIGTERM)
-        assert broker.process.wait(timeout=30) == FAILED
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            broker.process.send_signal(number)
         client.close()
+        status, errors = broker.stop(signal.SIGTERM)
+    assert status == STOPPED
+    assert "SIGINT: stopping already" in errors
+    assert json.loads((tmp_path / "mark").read_text())["clean"] is True
 
 
 def refused(host: str, port: int) -> bool:
@@ -134,11 +173,21 @@ def refused(host: str, port: int) -> bool:
 # ---------------------------------------------------------------------------------------- refusals
 
 
+def told(line: str) -> tuple[str, str]:
+    """Level and message of a line of the log."""
+    found = re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}[+-]\d\d:\d\d (\w+) [\w.]+: (.*)", line)
+    assert found is not None, line
+    return found[1], found[2]
+
+
 def refusal(*args: str) -> tuple[int, str]:
-    done = ottla("serve", *args)
+    """The status and the one line that says why."""
+    done = ottla("serve", "--log-level", "error", *args)
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    return done.returncode, line
+    level, message = told(line)
+    assert level == "ERROR"
+    return done.returncode, message
 
 
 def test_a_port_in_use_names_itself_and_the_way_out(tmp_path: Path) -> None:
@@ -182,15 +231,78 @@ def test_a_folder_of_a_later_version_is_refused(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_named_with_its_value(args: tuple[str, ...], says: str) -> None:
     status, line = refusal(*args)
     assert status == WRONG_SETTING
-    assert line.startswith("ottla: ")
     assert says in line
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    status, line = refusal("--port", "0", "--data-dir", str(tmp_path / "file" / "d"))
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        ("/dev/null", "/dev/null: is not a folder (File exists)"),
+        ("/dev/null/d", "/dev/null/d: is not a folder (Not a directory)"),
+        ("/proc/xx", "/proc/xx: it cannot be made there (No such file or directory)"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_named_with_the_setting(folder: str, says: str) -> None:
+    status, line = refusal("--port", "0", "--data-dir", folder)
     assert status == FAILED
-    assert str(tmp_path / "file") in line
+    assert line == f"{says}: set --data-dir or log.dirs to a folder that this user may write"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EACCES, "this user may not use it"), (errno.EROFS, "the file system is read-only")],
+)
+def test_a_folder_of_another_user_is_named(number: int, words: str) -> None:
+    error = unusable(Path("/d"), OSError(number, os.strerror(number), "/d/lock"))
+    assert str(error) == f"/d/lock: {words} ({os.strerror(number)})"
+
+
+def test_in_a_thread_of_a_program_it_says_why_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    args = parser().parse_args(("serve", "--data-dir", str(tmp_path / "d")))
+    status = []
+    thread = threading.Thread(target=lambda: status.append(serve(args)))
+    thread.start()
+    thread.join()
+    assert status == [FAILED]
+    assert "the broker needs a process of its own" in caplog.text
+    assert not (tmp_path / "d").exists()
+
+
+# --------------------------------------------------------------------------------------- its log
+
+
+def test_lines_as_json(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path), "--log-format", "json") as broker:
+        _, errors = broker.stop()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert [line["message"] for line in lines][-2] == "SIGTERM: stopping"
+    assert {line["logger"] for line in lines} == {"ottla"}
+    assert {line["level"] for line in lines} == {"INFO"}
+
+
+def test_the_log_shows_settings_that_were_given_and_no_secret() -> None:
+    config = given(
+        "--data-dir",
+        "/d",
+        *("--override", "num.partitions=3"),
+        *("--override", "num.io.threads=8"),  # the default
+        *("--override", "ssl.key.password=abc"),
+    )
+    config.set_dynamic({"log.retention.ms": "5"}, {})
+    assert settings_line(config) == (
+        "log.dirs=/d log.retention.ms=5 num.partitions=3 ssl.key.password=[hidden]"
+    )
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_an_open_door_is_pointed_out(host: str) -> None:
+    args = ("--override", "advertised.listeners=PLAINTEXT://h:9")
+    config = given("--override", f"listeners=PLAINTEXT://{host}:9", *args)
+    (notice,) = open_notices(config)
+    assert notice.startswith(f"PLAINTEXT://{host}:9 listens on all interfaces, and whoever")
+    assert open_notices(given()) == []
 
 
 # ------------------------------------------------------------------------------- settings, unit

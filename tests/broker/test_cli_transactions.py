@@ -19,7 +19,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings.write_text("transaction.partition.verification.enable=false\n")
     data = str(folder / "data")
     broker = Serving(str(settings), "--data-dir", data, "--durability", "os")
-    assert ottla("topics", "create", "t", "--partitions", "2", "-b", broker.address).returncode == 0
+    keep = ("--partitions", "2", "--config", "retention.ms=-1")  # of records dated 2023
+    assert ottla("topics", "create", "t", *keep, "-b", broker.address).returncode == 0
     yield broker.address
     assert broker.stop() == (0, "")
 

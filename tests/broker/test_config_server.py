@@ -214,8 +214,8 @@ def test_a_server_properties_of_kafka_starts_us_and_is_told_once_what_has_no_eff
     assert config.text("broker.id") == "7"
     assert notices == [
         "unknown setting zookeeper.connect is ignored",
-        "known, no effect here: listener.name.internal.ssl.client.auth, num.io.threads,"
-        " num.network.threads, offsets.topic.replication.factor, super.users",
+        "these settings have no effect in Ottla: listener.name.internal.ssl.client.auth,"
+        " num.io.threads, num.network.threads, offsets.topic.replication.factor, super.users",
     ]
 
 
@@ -224,10 +224,15 @@ def test_a_misspelt_setting_is_told_what_was_meant() -> None:
     assert notices == ["unknown setting num.partition is ignored; did you mean num.partitions?"]
 
 
+def test_a_setting_of_clients_is_not_taken_for_another_one() -> None:
+    _, notices = load({"group.protocol": "consumer"})
+    assert notices == ["unknown setting group.protocol is ignored"]
+
+
 def test_more_replicas_than_there_are_nodes_is_told() -> None:
     _, notices = load({"default.replication.factor": "3"})
     assert len(notices) == 1
-    assert notices[0].startswith("default.replication.factor=3: one node keeps one replica")
+    assert notices[0].startswith("default.replication.factor=3 is ignored: a single node keeps")
 
 
 def test_node_id_wins_over_broker_id_and_log_dirs_over_log_dir() -> None:
