@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import gc
 import logging
 import os
 import secrets
@@ -27,6 +26,7 @@ from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
 from ottla.broker.folder_errors import FolderUnusable, unusable
+from ottla.broker.garbage import Tenure
 from ottla.broker.historic import Historic
 from ottla.broker.ids import id_text, new_id
 from ottla.broker.listeners import Listener
@@ -157,7 +157,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         Historic(store, broker.topics, broker.timers)
         server = Server(broker, loop)
         await server.start()
-        gc.freeze()  # what a start makes lives as long as the process: not worth looking at again
+        Tenure().start()
         _announce(broker)
         number = await stop
         _logger.info("%s: stopping", number.name)

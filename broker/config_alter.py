@@ -8,7 +8,7 @@ accepted setting is one that counts, or one of config_kept.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -16,8 +16,9 @@ from ottla.broker.config import ServerConfig
 from ottla.broker.config_keys import any_broker_key, keys
 from ottla.broker.config_running import checked_broker
 from ottla.broker.config_values import ConfigError
-from ottla.broker.metadata import ResourceType, Topics, check_name
+from ottla.broker.metadata import ResourceType, Topics
 from ottla.broker.topic_config import check_own
+from ottla.broker.topic_names import check_name
 from ottla.wire.errors import Error, KafkaError
 
 
@@ -43,12 +44,6 @@ class Resource(Protocol):
 
     resource_type: int
     resource_name: str
-
-
-def repeated(resources: Iterable[Resource]) -> set[tuple[int, str]]:
-    """Resources named more than once; none of their mentions may be acted on."""
-    counts = Counter((r.resource_type, r.resource_name) for r in resources)
-    return {resource for resource, count in counts.items() if count > 1}
 
 
 def check_steps(steps: Sequence[Step]) -> None:

@@ -5,7 +5,8 @@ Source of the shapes: Kafka's ConfigHelper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache
 from itertools import dropwhile
 from typing import NamedTuple
 
@@ -58,9 +59,12 @@ class Entry(NamedTuple):
         return TYPES[self.key.type]
 
 
-def topic_entries(config: ServerConfig, own: Mapping[str, str]) -> list[Entry]:
-    """Every setting of a topic that sets `own` itself, by name."""
-    return [_topic_entry(config, key, own) for key in keys("topic").values() if not key.internal]
+def topic_entries(
+    config: ServerConfig, own: Mapping[str, str], names: Set[str] | None = None
+) -> Iterator[Entry]:
+    """The settings of a topic that sets `own` itself, by name: all, or those of `names` that there
+    are. Each is made when it is asked for; so with the others here."""
+    return (_topic_entry(config, key, own) for key in _wanted(_topic_keys(), names))
 
 
 def _topic_entry(config: ServerConfig, key: Key, own: Mapping[str, str]) -> Entry:
@@ -78,27 +82,27 @@ def _topic_entry(config: ServerConfig, key: Key, own: Mapping[str, str]) -> Entr
     )
 
 
-def broker_entries(config: ServerConfig) -> list[Entry]:
-    """Every setting of this node, by name; of quotas those that are set."""
-    known = {**keys("broker"), **OWN_KEYS}
+def broker_entries(config: ServerConfig, names: Set[str] | None = None) -> Iterator[Entry]:
+    """The settings of this node; of quotas those that are set."""
+    known = _broker_keys()
     quotas = keys("dynamic")
-    known |= {name: quotas[name] for name in (*config.cluster, *config.node) if name in quotas}
-    return [
-        _broker_entry(config, known[name]) for name in sorted(known) if not known[name].internal
-    ]
+    given = {name: quotas[name] for name in (*config.cluster, *config.node) if name in quotas}
+    if given:
+        both = known | given
+        known = {name: both[name] for name in sorted(both)}
+    return (_broker_entry(config, key) for key in _wanted(known, names))
 
 
-def cluster_entries(config: ServerConfig) -> list[Entry]:
+def cluster_entries(config: ServerConfig, names: Set[str] | None = None) -> Iterator[Entry]:
     """What has been set for all nodes while they run."""
-    found = [key for key in map(any_broker_key, sorted(config.cluster)) if key is not None]
-    return [
-        entry._replace(
-            value=config.cluster[entry.key.name],
+    given = config.cluster
+    found = {name: key for name in sorted(given) if (key := any_broker_key(name)) is not None}
+    for entry in (_broker_entry(config, key) for key in _wanted(found, names)):
+        yield entry._replace(
+            value=given[entry.key.name],
             source=Source.CLUSTER,
             synonyms=[s for s in entry.synonyms if s.source is Source.CLUSTER],
         )
-        for entry in (_broker_entry(config, key) for key in found)
-    ]
 
 
 def _broker_entry(config: ServerConfig, key: Key) -> Entry:
@@ -126,9 +130,9 @@ def _broker_synonyms(config: ServerConfig, name: str) -> list[Setting]:
     return list(dropwhile(lambda setting: setting.name != name, found))
 
 
-def group_entries(config: ServerConfig) -> list[Entry]:
+def group_entries(config: ServerConfig, names: Set[str] | None = None) -> Iterator[Entry]:
     """Settings of a group: the broker's, for none can be set of a group yet."""
-    return [_group_entry(config, key) for key in keys("group").values() if not key.internal]
+    return (_group_entry(config, key) for key in _wanted(_group_keys(), names))
 
 
 def _group_entry(config: ServerConfig, key: Key) -> Entry:
@@ -141,9 +145,40 @@ def _group_entry(config: ServerConfig, key: Key) -> Entry:
     return Entry(key, value, synonyms[0].source, True, synonyms, _NO_EFFECT)
 
 
-def client_metrics_entries() -> list[Entry]:
+def client_metrics_entries(names: Set[str] | None = None) -> Iterator[Entry]:
     """Settings of a client metrics subscription: Kafka's defaults, for there are none here."""
-    return [
+    return (
         Entry(key, key.default, Source.DEFAULT, True, [], _NO_EFFECT)
-        for key in keys("metrics").values()
-    ]
+        for key in _wanted(keys("metrics"), names)
+    )
+
+
+def _wanted(known: Mapping[str, Key], names: Set[str] | None) -> Iterable[Key]:
+    if names is None:
+        return known.values()
+    if len(names) < len(known):
+        return (known[name] for name in sorted(names) if name in known)
+    return (key for name, key in known.items() if name in names)
+
+
+@cache
+def setting_names() -> frozenset[str]:
+    """Of whatever resource."""
+    every = (_topic_keys(), _broker_keys(), keys("dynamic"), _group_keys(), keys("metrics"))
+    return frozenset().union(*every)
+
+
+@cache
+def _topic_keys() -> Mapping[str, Key]:
+    return {name: key for name, key in keys("topic").items() if not key.internal}
+
+
+@cache
+def _broker_keys() -> dict[str, Key]:
+    known = {**keys("broker"), **OWN_KEYS}
+    return {name: known[name] for name in sorted(known) if not known[name].internal}
+
+
+@cache
+def _group_keys() -> Mapping[str, Key]:
+    return {name: key for name, key in keys("group").items() if not key.internal}

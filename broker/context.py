@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ottla.broker.answers import Kept
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.coordinator import Coordinator
 from ottla.broker.features import Features
@@ -26,7 +27,6 @@ from ottla.broker.transactions import Transactions
 from ottla.log.tickets import Ticket
 from ottla.wire.errors import KafkaError
 from ottla.wire.header import RequestHeader
-from ottla.wire.primitives import Buffer
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from ottla.broker.waiters import Waiters
     from ottla.log.producer_ids import ProducerIds
     from ottla.log.store import Store
-
-
-class Encoded(Message):
-    """An answer that is bytes already, in the version of its request: for large answers that stay
-    the same over many requests."""
-
-    __slots__ = ("body",)
-
-    def __init__(self, body: Buffer) -> None:
-        self.body = body
 
 
 class CloseConnection(Exception):
@@ -96,6 +86,8 @@ class Broker:
     slices: Slices = field(init=False)
     #: What clients are slow to take (server.py).
     unsent: Unsent = field(init=False)
+    #: Large answers about topics and settings.
+    kept: Kept = field(init=False)
     #: Levels in force of the cluster's features; made of the rest.
     features: Features = field(init=False)
     #: Consumer groups; made of the rest.
@@ -108,8 +100,10 @@ class Broker:
     on_stop: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.slices = Slices(self.clock, self.timers)
         self.unsent = Unsent(self.config.ottla_send_max_bytes)
+        self.slices = Slices(self.clock, self.timers, self.unsent)
+        self.kept = Kept(self.slices)
+        self.topics.on_change(self.kept.clear)
         self.features = Features(self.store)
         self.coordinator = Coordinator(self)
         self.transactions = Transactions(self)

@@ -11,14 +11,16 @@ nothing: a member asks about a generation that it has been told of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
+from ottla.broker.answers import Encoded
 from ottla.broker.loggers import shown
 from ottla.broker.operations import GROUP_OPERATIONS
 from ottla.broker.slices import answer_in_slices
+from ottla.group.long_reads import Reading
 from ottla.group.machine import Machine, groups_of
 from ottla.group.outcome import GROUPS, OFFSETS, PENDING_OFFSETS, Call, Outcome, Place
 from ottla.group.settings import GroupSettings
@@ -213,20 +215,18 @@ class Coordinator:
         long = self._machine.long_read(request, call)
         if long is None:
             return self._judge(request, call).replies[0][1]
-        answer: list[Message] = []
+        answer: list[Encoded] = []
         steps = self._steps(request, long, answer)
         return answer_in_slices(ctx, steps, lambda: self._told(ctx, request, answer[0]))
 
-    def _steps(
-        self, request: Message, long: Generator[None, None, Message], answer: list[Message]
-    ) -> Iterator[None]:
+    def _steps(self, request: Message, long: Reading, answer: list[Encoded]) -> Iterator[None]:
         """The steps of a long answer, as long as its machine is the one that counts."""
         machine = self._machine
         while machine is self._machine:
             try:
                 yield next(long)
             except StopIteration as end:
-                answer.append(end.value)
+                answer.append(Encoded(end.value))
                 return
         raise _read_failed(request)
 

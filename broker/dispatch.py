@@ -23,8 +23,9 @@ from types import GeneratorType
 from typing import Any, Final
 
 from ottla.broker import handlers
+from ottla.broker.answers import Encoded
 from ottla.broker.connection import Connection, Slot
-from ottla.broker.context import Api, Broker, CloseConnection, Context, Encoded
+from ottla.broker.context import Api, Broker, CloseConnection, Context
 from ottla.log.errors import LogError
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.compile import decode_steps, decoders, encode_few, encode_steps
@@ -91,7 +92,7 @@ class Route:
     def frame(self, correlation_id: int, response: Message) -> Sequence[Buffer]:
         """The answer as it goes out: buffers, the first with size and header. Raises Long."""
         if type(response) is Encoded:
-            return self._enclosed(correlation_id, [response.body])
+            return self._enclosed(correlation_id, [b"", *response.body])
         return self._enclosed(correlation_id, encode_few(response, self.version))
 
     def _enclosed(self, correlation_id: int, body: list[Buffer]) -> Sequence[Buffer]:

@@ -11,7 +11,7 @@ table CLUSTER. Their layout is in docs/design/metadata.md.
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -21,6 +21,7 @@ from ottla.broker import metadata_rows as rows
 from ottla.broker.config import MIN_INSYNC, ServerConfig
 from ottla.broker.config_kept import say_of_broker, say_of_topic
 from ottla.broker.topic_config import TopicConfig, effective, partition_settings, rules
+from ottla.broker.topic_names import check_name, collision_key
 from ottla.group.outcome import Place
 from ottla.log.errors import LogError
 from ottla.log.options import Change, PartitionSettings, Table
@@ -30,8 +31,8 @@ from ottla.log.tickets import Ticket
 from ottla.log.validate import Rules
 from ottla.wire.errors import Error, KafkaError
 
-MAX_NAME = 249
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_STEP = 200
+"""Partitions that are prepared in one step."""
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"))
@@ -103,10 +104,10 @@ class Topics:
         self._config = config
         self._listeners: list[Callable[[], None]] = []
         self._mourners: list[Callable[[Sequence[int]], None]] = []
+        self._sorted: list[Topic] | None = None
         self.version = 0
         """Rises with every visible change of a topic."""
-        self.answers: dict[object, bytes] = {}
-        """Answers about all topics, kept by whoever made them; emptied when a topic changes."""
+        self._inherited: dict[tuple[tuple[str, str], ...], Effective] = {}
         self._load()
         store.on_reset(self._reset)
 
@@ -116,9 +117,21 @@ class Topics:
         return len(self._visible)
 
     def __iter__(self) -> Iterator[Topic]:
-        """All topics by name."""
-        visible = self._visible
-        return (visible[name] for name in sorted(visible))
+        """All topics by name, as they are now, whatever becomes of them meanwhile."""
+        return iter(self._by_name)
+
+    def from_name(self, name: str) -> Sequence[Topic]:
+        """The topics whose names are not before `name`, by name."""
+        topics = self._by_name
+        return topics[bisect_left(topics, name, key=lambda topic: topic.name) :]
+
+    @property
+    def _by_name(self) -> list[Topic]:
+        """Sorted when first asked for after a change."""
+        if self._sorted is None:
+            visible = self._visible
+            self._sorted = [visible[name] for name in sorted(visible)]
+        return self._sorted
 
     def get(self, name: str) -> Topic | None:
         return self._visible.get(name)
@@ -149,20 +162,28 @@ class Topics:
             raise KafkaError(Error.INVALID_REQUEST, f"{name} cannot be made")
         if name in self._admitted:
             raise KafkaError(Error.TOPIC_ALREADY_EXISTS, f"topic '{name}' already exists")
-        twin = self._collisions.get(_collision_key(name))
+        twin = self._collisions.get(collision_key(name))
         if twin is not None:
             raise KafkaError(
                 Error.INVALID_TOPIC_EXCEPTION,
                 f"topic '{name}' collides with '{twin}': '.' and '_' are the same in metric names",
             )
 
+    def name_like(self, name: str) -> str | None:
+        """The admitted topic whose name collides with this one, or is the same."""
+        return self._collisions.get(collision_key(name))
+
     def own_configs(self, kind: ResourceType, name: str) -> dict[str, str]:
         """What has been set of a topic, or a broker ("": all brokers), as far as admitted."""
         return dict(self._own.get((kind, name), {}))
 
-    def configured(self) -> list[tuple[ResourceType, str]]:
-        """Resources with settings of their own, as far as committed."""
-        return [(ResourceType(kind), name) for kind, name, _ in rows.scan_configs(self._store)]
+    def own_now(self, kind: int, name: str) -> object:
+        """Another object once these have changed."""
+        return self._own.get((kind, name))
+
+    def configured(self, kind: ResourceType) -> list[str]:
+        """Resources of a kind with settings of their own, as far as committed."""
+        return [name for _, name, _ in rows.scan_configs(self._store, kind)]
 
     def settled(self) -> Ticket:
         """Done when all that has been admitted so far is visible, or has failed."""
@@ -181,50 +202,46 @@ class Topics:
 
     def create(self, new: Sequence[NewTopic]) -> Ticket:
         """Make topics whose names have been checked with `check_new_name`, in one commit."""
-        made: list[Topic] = []
-        changes: list[Change] = []
+        prepared = Prepared(self, self._store)
         for plan in new:
-            found = self._effective(plan.configs)
-            numbers, partition_rows = self._store.new_partitions(plan.partitions, found.settings)
-            topic = Topic(plan.name, plan.topic_id, tuple(numbers), dict(plan.configs), found)
-            made.append(topic)
-            changes += [*partition_rows, rows.topic_row(topic.name, topic.topic_id, numbers)]
-            if topic.configs:
-                changes.append(rows.config_row(ResourceType.TOPIC, topic.name, topic.configs))
-                say_of_topic(topic.configs)
-        ticket = self._change(changes, lambda: self._show(made))
-        for topic in made:
-            self._admit(topic)
-        return ticket
+            prepared.all(prepared.create(plan))
+        return self.admit(prepared)
 
     def add_partitions(self, name: str, total: int) -> Ticket:
         """Give a topic (admitted, with fewer partitions) `total` partitions."""
-        topic = self._admitted[name]
-        numbers, changes = self._store.new_partitions(
-            total - len(topic.partitions), topic.effective.settings
-        )
-        grown = replace(topic, partitions=(*topic.partitions, *numbers))
-        changes = [*changes, rows.topic_row(name, topic.topic_id, grown.partitions)]
-        ticket = self._change(changes, lambda: self._show([grown]))
-        self._admit(grown)
-        return ticket
+        prepared = Prepared(self, self._store)
+        prepared.all(prepared.grow(self._admitted[name], total))
+        return self.admit(prepared)
 
     def delete(self, names: Iterable[str]) -> Ticket:
         """Delete topics (admitted) for good, with their records and settings, in one commit."""
-        gone = [self._admitted[name] for name in names]
-        changes: list[Change] = []
-        for topic in gone:
-            changes += self._store.drop_partitions(topic.partitions)
-            changes += [
-                Change(Table.TOPICS, rows.topic_key(topic.name), None),
-                rows.config_row(ResourceType.TOPIC, topic.name, {}),
-            ]
-        ticket = self._change(changes, lambda: self._hide(gone))
-        for topic in gone:
-            del self._admitted[topic.name]
-            if self._collisions.get(_collision_key(topic.name)) == topic.name:
-                del self._collisions[_collision_key(topic.name)]
-            self._own.pop((ResourceType.TOPIC, topic.name), None)
+        prepared = Prepared(self, self._store)
+        for name in names:
+            prepared.all(prepared.delete(self._admitted[name]))
+        return self.admit(prepared)
+
+    def prepare(self) -> Prepared:
+        """For changes of many topics in one commit."""
+        return Prepared(self, self._store)
+
+    def admit(self, prepared: Prepared) -> Ticket:
+        """Make the changes, which must still stand, in one commit."""
+        changes = prepared.changes
+        if prepared.places:
+            changes = [*changes, self._store.partition_counter()]
+        ticket = self._change(changes, lambda: self._show_prepared(prepared))
+        for name in prepared.gone:
+            del self._admitted[name]
+            key = collision_key(name)
+            if self._collisions.get(key) == name:
+                del self._collisions[key]
+            self._own.pop((ResourceType.TOPIC, name), None)
+        for (kind, _), own in prepared.own.items():
+            if own:
+                (say_of_topic if kind == ResourceType.TOPIC else say_of_broker)(own)
+        self._admitted.update(prepared.topics)
+        self._collisions.update(prepared.collisions)
+        self._own.update(prepared.own)
         return ticket
 
     def set_configs(
@@ -235,17 +252,10 @@ class Topics:
         A topic must be admitted. Broker settings ("" all, else this node) take effect when
         committed, and with them every topic that inherits from them.
         """
-        changes = [rows.config_row(kind, name, own) for kind, name, own in settings]
-        taken = [(kind, name, dict(own)) for kind, name, own in settings]
-        for kind, _, own in taken:
-            (say_of_topic if kind is ResourceType.TOPIC else say_of_broker)(own)
-        ticket = self._change(changes, lambda: self._apply_configs(taken))
-        for kind, name, own in taken:
-            self._own[kind, name] = own
-            if kind is ResourceType.TOPIC:
-                found = self._effective(own)
-                self._admitted[name] = replace(self._admitted[name], configs=own, effective=found)
-        return ticket
+        prepared = Prepared(self, self._store)
+        for kind, name, own in settings:
+            prepared.configure(kind, name, own)
+        return self.admit(prepared)
 
     def _change(self, changes: Sequence[Change], show: Callable[[], None]) -> Ticket:
         ticket = self._store.change(changes)
@@ -257,18 +267,13 @@ class Topics:
         ticket.then(committed)
         return ticket
 
-    def _admit(self, topic: Topic) -> None:
-        self._admitted[topic.name] = topic
-        self._collisions[_collision_key(topic.name)] = topic.name
-        self._own[ResourceType.TOPIC, topic.name] = dict(topic.configs)
-
     # ------------------------------------------------------------------- what becomes visible
 
     def _show(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             before = self._visible.get(topic.name)
             # broker settings may have been committed between this topic's admission and now
-            topic = replace(topic, effective=self._effective(topic.configs))
+            topic = replace(topic, effective=self.effective(topic.configs))
             self._visible[topic.name] = self._by_id[topic.topic_id] = topic
             self._place(topic, 0 if before is None else len(before.partitions))
             if (
@@ -279,16 +284,34 @@ class Topics:
                 self._store.configure(topic.partitions, topic.effective.settings)
         self._moved()
 
-    def _hide(self, topics: Sequence[Topic]) -> None:
-        for topic in topics:
+    def _show_prepared(self, prepared: Prepared) -> None:
+        """All of it in a few steps, however much it is."""
+        for topic in prepared.gone.values():
             del self._visible[topic.name]
             del self._by_id[topic.topic_id]
             for number in topic.partitions:
                 del self._places[number]
-        self._moved()
-        gone = [number for topic in topics for number in topic.partitions]
-        for fn in self._mourners:
-            fn(gone)
+        if prepared.others:
+            self._apply_broker(prepared.others)
+        if prepared.inherits is self._inherited:
+            self._visible.update(prepared.topics)
+            self._by_id.update(prepared.ids)
+            self._places.update(prepared.places)
+            for topic in prepared.topics.values():
+                self._store.configure(topic.partitions, topic.effective.settings)
+            self._moved()
+        else:
+            # broker settings have been committed between these topics' preparation and now
+            self._show(list(prepared.topics.values()))
+        if prepared.gone:
+            gone = [number for topic in prepared.gone.values() for number in topic.partitions]
+            for fn in self._mourners:
+                fn(gone)
+
+    @property
+    def inherited(self) -> object:
+        """Another object once what topics inherit has changed."""
+        return self._inherited
 
     def _place(self, topic: Topic, first: int) -> None:
         """Note where partitions belong, from index `first` on: the others are known."""
@@ -296,30 +319,18 @@ class Topics:
             place = Place(topic.name, topic.topic_id, index)
             self._places[topic.partitions[index]] = place
 
-    def _apply_configs(
-        self, settings: Sequence[tuple[ResourceType, str, Mapping[str, str]]]
-    ) -> None:
-        own = {(kind, name): configs for kind, name, configs in settings}
-        if any(kind is ResourceType.BROKER for kind, _ in own):
-            self._apply_broker(own)
-        self._show(
-            [
-                replace(self._visible[name], configs=configs)
-                for kind, name, configs in settings
-                if kind is ResourceType.TOPIC
-            ]
-        )
-
     def _apply_broker(self, own: Mapping[tuple[ResourceType, str], Mapping[str, str]]) -> None:
+        if not any(kind is ResourceType.BROKER for kind, _ in own):
+            return
         node = str(self._config.node_id)
         self._config.set_dynamic(
             own.get((ResourceType.BROKER, ""), self._config.cluster),
             own.get((ResourceType.BROKER, node), self._config.node),
         )
         self._configure_log()
-        self._inherited.clear()
+        self._inherited = {}
         for name, topic in self._admitted.items():
-            self._admitted[name] = replace(topic, effective=self._effective(topic.configs))
+            self._admitted[name] = replace(topic, effective=self.effective(topic.configs))
         self._show(list(self._visible.values()))
 
     def _configure_log(self) -> None:
@@ -333,12 +344,13 @@ class Topics:
         self._store.set_options(options)
 
     def _moved(self) -> None:
+        self._sorted = None
         self.version += 1
-        self.answers.clear()
         for fn in self._listeners:
             fn()
 
-    def _effective(self, own: Mapping[str, str]) -> Effective:
+    def effective(self, own: Mapping[str, str]) -> Effective:
+        """What settings of a topic's own come to."""
         key = tuple(sorted(own.items()))
         found = self._inherited.get(key)
         if found is None:
@@ -353,7 +365,7 @@ class Topics:
         self._own: dict[tuple[int, str], dict[str, str]] = {
             (kind, name): own for kind, name, own in rows.scan_configs(self._store)
         }
-        self._inherited: dict[tuple[tuple[str, str], ...], Effective] = {}
+        self._inherited = {}
         node = self._own.get((ResourceType.BROKER, str(self._config.node_id)), {})
         # An earlier version let one broker have its own; Kafka drops it with eligible leaders, too.
         node.pop(MIN_INSYNC, None)
@@ -364,12 +376,12 @@ class Topics:
         self._places: dict[int, Place] = {}
         for name, topic_id, numbers in rows.scan_topics(self._store):
             own = self._own.get((ResourceType.TOPIC, name), {})
-            topic = Topic(name, topic_id, numbers, own, self._effective(own))
+            topic = Topic(name, topic_id, numbers, own, self.effective(own))
             self._visible[name] = self._by_id[topic_id] = topic
             self._place(topic, 0)
             self._store.configure(numbers, topic.effective.settings)
         self._admitted = dict(self._visible)
-        self._collisions = {_collision_key(name): name for name in self._visible}
+        self._collisions = {collision_key(name): name for name in self._visible}
         self._moved()
 
     def _reset(self, error: LogError) -> None:
@@ -377,23 +389,98 @@ class Topics:
         self._load()
 
 
-def check_name(name: str) -> None:
-    """Raises KafkaError INVALID_TOPIC_EXCEPTION: 1 to 249 of a-z A-Z 0-9 . _ -, not "." or ".."."""
-    if not name:
-        raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, "the empty string is no topic name")
-    if name in (".", ".."):
-        raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, f"'{name}' is no topic name")
-    if len(name) > MAX_NAME:
-        raise KafkaError(
-            Error.INVALID_TOPIC_EXCEPTION, f"a topic name has at most {MAX_NAME} characters"
-        )
-    if not _LEGAL.fullmatch(name):
-        raise KafkaError(
-            Error.INVALID_TOPIC_EXCEPTION,
-            f"topic name '{name}' may hold only letters, digits, '.', '_' and '-'",
+class Prepared:
+    """Changes of topics that are to be one commit, prepared some at a time: however many they are,
+    to admit and to show them takes little."""
+
+    def __init__(self, topics: Topics, store: Store) -> None:
+        self._all = topics
+        self._store = store
+        self.inherits = topics.inherited
+        self.changes: list[Change] = []
+        #: What each topic was that is changed; None where there was none.
+        self._before: dict[str, Topic | None] = {}
+        #: New and changed topics, and what is known by their names, ids and partitions.
+        self.topics: dict[str, Topic] = {}
+        self.ids: dict[bytes, Topic] = {}
+        self.places: dict[int, Place] = {}
+        self.collisions: dict[str, str] = {}
+        #: Own settings; `others`: of what is no topic.
+        self.own: dict[tuple[int, str], dict[str, str]] = {}
+        self.others: dict[tuple[ResourceType, str], Mapping[str, str]] = {}
+        self._own_before: dict[tuple[int, str], object] = {}
+        self.gone: dict[str, Topic] = {}
+
+    def stands(self) -> bool:
+        """Whether nothing has been admitted meanwhile that it does not know of; else prepare it
+        again."""
+        admitted, taken = self._all.admitted, self._all.name_like
+        return (
+            self.inherits is self._all.inherited
+            and all(self._all.own_now(*of) is own for of, own in self._own_before.items())
+            and all(admitted(name) is before for name, before in self._before.items())
+            and all(self._before[name] is not None or taken(name) is None for name in self.topics)
         )
 
+    @staticmethod
+    def all(steps: Iterator[None]) -> None:
+        """Take all steps at once."""
+        for _ in steps:
+            pass
 
-def _collision_key(name: str) -> str:
-    """Names collide that are the same once '.' is '_', as in metric names (Kafka's rule)."""
-    return name.replace(".", "_")
+    def create(self, plan: NewTopic) -> Iterator[None]:
+        """Steps that prepare a new topic; its name has been checked."""
+        own = dict(plan.configs)
+        topic = Topic(plan.name, plan.topic_id, (), own, self._all.effective(own))
+        self._before[plan.name] = None
+        self.collisions[collision_key(plan.name)] = plan.name
+        if own:
+            self.changes.append(rows.config_row(ResourceType.TOPIC, plan.name, own))
+        return self._number(topic, plan.partitions)
+
+    def grow(self, topic: Topic, total: int) -> Iterator[None]:
+        """Steps that prepare further partitions of a topic that is admitted."""
+        self._before[topic.name] = topic
+        return self._number(topic, total - len(topic.partitions))
+
+    def _number(self, topic: Topic, count: int) -> Iterator[None]:
+        numbers = list(topic.partitions)
+        while count > 0:
+            added, changes = self._store.number_partitions(min(count, _STEP))
+            count -= len(added)
+            self.changes += changes
+            for number in added:
+                self.places[number] = Place(topic.name, topic.topic_id, len(numbers))
+                numbers.append(number)
+            yield
+        self.changes.append(rows.topic_row(topic.name, topic.topic_id, numbers))
+        self._set(replace(topic, partitions=tuple(numbers)))
+
+    def delete(self, topic: Topic) -> Iterator[None]:
+        """Steps that prepare the end of a topic that is admitted."""
+        self._before[topic.name] = self.gone[topic.name] = topic
+        numbers = topic.partitions
+        for first in range(0, len(numbers), _STEP):
+            self.changes += self._store.drop_partitions(numbers[first : first + _STEP])
+            yield
+        self.changes += [
+            Change(Table.TOPICS, rows.topic_key(topic.name), None),
+            rows.config_row(ResourceType.TOPIC, topic.name, {}),
+        ]
+
+    def configure(self, kind: ResourceType, name: str, own: Mapping[str, str]) -> None:
+        """Other settings of a resource; a topic is admitted."""
+        self.changes.append(rows.config_row(kind, name, own))
+        topic = self._all.admitted(name) if kind is ResourceType.TOPIC else None
+        if topic is None:
+            self._own_before[kind, name] = self._all.own_now(kind, name)
+            self.own[kind, name] = dict(own)
+            self.others[kind, name] = self.own[kind, name]
+            return
+        self._before[name] = topic
+        own = dict(own)
+        self._set(replace(topic, configs=own, effective=self._all.effective(own)))
+
+    def _set(self, topic: Topic) -> None:
+        self.topics[topic.name] = self.ids[topic.topic_id] = topic
+        self.own[ResourceType.TOPIC, topic.name] = dict(topic.configs)

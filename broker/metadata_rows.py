@@ -60,9 +60,12 @@ def config_row(kind: int, name: str, configs: Mapping[str, str]) -> Change:
     return Change(Table.CONFIGS, key, b"".join(parts))
 
 
-def scan_configs(store: Store) -> Iterator[tuple[int, str, dict[str, str]]]:
-    """Resource type, name and settings of every resource that has any."""
-    for key, value in store.scan(Table.CONFIGS):
+def scan_configs(
+    store: Store, kind: int | None = None
+) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """Resource type, name and settings of every resource, or those of one type, that has any."""
+    prefix = b"" if kind is None else bytes((kind,))
+    for key, value in store.scan(Table.CONFIGS, prefix):
         name = key[1:].decode()
         _check(value[0], f"settings of {name or 'the cluster'}")
         yield key[0], name, _configs(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.log.partition import Partition
 from ottla.log.store import Store
@@ -10,6 +11,21 @@ from ottla.wire.errors import Error, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Broker
+
+
+class _Indexed(Protocol):
+    partition_index: int
+
+
+P = TypeVar("P", bound=_Indexed)
+
+
+class _Named(Protocol[P]):
+    """A topic as a request names it, with some of its partitions."""
+
+    name: str
+    partitions: list[P]
+
 
 #: A client that names no leader epoch, or the answer where none is known.
 NO_EPOCH = -1
@@ -30,6 +46,26 @@ def committed_only(isolation_level: int) -> bool:
             Error.UNKNOWN_SERVER_ERROR, f"isolation level {isolation_level} is unknown: 0 or 1"
         )
     return isolation_level == READ_COMMITTED
+
+
+def view(broker: Broker, number: int) -> Partition | None:
+    """By the log's own number; None where its topic has been deleted meanwhile."""
+    try:
+        return broker.store.partition(number)
+    except KeyError:
+        return None
+
+
+def by_name(topics: Iterable[_Named[P]]) -> Generator[None, None, dict[str, dict[int, list[P]]]]:
+    """Steps, and what a request names: all its mentions of a partition by topic and index."""
+    found: dict[str, dict[int, list[P]]] = {}
+    for topic in topics:
+        mine = found.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            mine.setdefault(partition.partition_index, []).append(partition)
+            yield
+        yield
+    return found
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

@@ -1,6 +1,6 @@
 """ListGroups, DescribeGroups and DeleteGroups. Source: Kafka's GroupMetadataManager."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Final
 
 from ottla.group.members import ClassicGroup, Member
@@ -15,10 +15,8 @@ from ottla.wire.api.delete_groups import (
 from ottla.wire.api.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
 )
-from ottla.wire.api.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.wire.api.list_groups import ListedGroup, ListGroupsRequest
 from ottla.wire.errors import Error
 
 CLASSIC: Final = "classic"
@@ -33,52 +31,34 @@ class Admin:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
-    def list(
-        self, request: ListGroupsRequest, group_ids: Iterable[str] | None = None
-    ) -> ListGroupsResponse:
-        """Groups in the wanted states and of the wanted types, all or those of `group_ids` that are
-        there; no filter wants all. Names are compared without regard to case."""
+    def filter(self, request: ListGroupsRequest) -> Callable[[ClassicGroup], bool]:
+        """Which groups a request wants to be listed."""
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         if types and CLASSIC not in types:
-            return ListGroupsResponse()
-        groups = self.registry.groups
-        if group_ids is None:
-            group_ids = groups
-        return ListGroupsResponse(
-            groups=[
-                ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=CLASSIC,
-                )
-                for group in (groups.get(group_id) for group_id in group_ids)
-                if group is not None and (not states or group.state.value.lower() in states)
-            ]
+            return lambda _: False
+        return lambda group: not states or group.state.value.lower() in states
+
+    def listed(self, group: ClassicGroup) -> ListedGroup:
+        return ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=CLASSIC,
         )
 
-    def describe(self, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-        """Each group in the order of the request."""
-        response = DescribeGroupsResponse()
-        for group_id in request.groups:
-            group = self.registry.groups.get(group_id)
-            described = self._describe(group) if group else _missing(group_id, call.version)
-            if request.include_authorized_operations and not described.error_code:
-                described.authorized_operations = call.group_operations
-            response.groups.append(described)
-        return response
-
-    def _describe(self, group: ClassicGroup) -> DescribedGroup:
-        """Protocol and subscriptions are told of a Stable group only: before, they may change."""
+    def describe(self, group_id: str, call: Call) -> DescribedGroup:
+        """A group but for its members. Protocol and subscriptions are told of a Stable group only:
+        before, they may change."""
+        group = self.registry.groups.get(group_id)
+        if group is None:
+            return _missing(group_id, call.version)
         stable = group.state is State.STABLE
-        protocol = group.protocol_name or "" if stable else ""
         return DescribedGroup(
             group_id=group.group_id,
             group_state=group.state.value,
             protocol_type=group.protocol_type or "",
-            protocol_data=protocol,
-            members=[_member(member, protocol) for member in group.members.values()],
+            protocol_data=group.protocol_name or "" if stable else "",
         )
 
     def delete(self, request: DeleteGroupsRequest, call: Call, now: int, out: Outcome) -> None:
@@ -97,7 +77,8 @@ class Admin:
         out.reply(call, DeleteGroupsResponse(results=results))
 
 
-def _member(member: Member, protocol: str) -> DescribedGroupMember:
+def member_of(member: Member, protocol: str) -> DescribedGroupMember:
+    """A member as DescribeGroups shows it; with its subscription where there is a protocol."""
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

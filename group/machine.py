@@ -10,7 +10,7 @@ The caller commits the records of each outcome, in the order it got them, and th
 replies. When a commit fails the machine is of no use any more: answer `parked()`, make a new one.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ottla.group import long_reads
@@ -69,11 +69,9 @@ class Machine:
             OffsetCommitRequest: lambda r, call, now, out: out.reply(
                 call, offsets.commit(r, call.version, now, out)
             ),
-            OffsetFetchRequest: lambda r, call, _, out: out.reply(call, self._fetch(r, call)),
+            OffsetFetchRequest: lambda r, call, _, out: out.reply(call, offsets.fetch(r, call)),
             TxnOffsetCommitRequest: self._transactional.commit,
             OffsetDeleteRequest: lambda r, call, _, out: offsets.delete(r, call, out),
-            ListGroupsRequest: lambda r, call, _, out: out.reply(call, admin.list(r)),
-            DescribeGroupsRequest: lambda r, call, _, out: out.reply(call, admin.describe(r, call)),
             DeleteGroupsRequest: admin.delete,
         }
 
@@ -102,22 +100,17 @@ class Machine:
         self._handlers[type(request)](request, call, now, out)
         return out
 
-    def long_read(self, request: Message, call: Call) -> Generator[None, None, Message] | None:
+    def long_read(self, request: Message, call: Call) -> long_reads.Reading | None:
         """The steps that answer a question whose answer may be long, see long_reads.py; None for
         any other request. Nothing changes, so what has begun may be left."""
         if isinstance(request, OffsetFetchRequest):
             if long_reads.is_long(request, call.version):
                 return long_reads.fetch(self._offsets, request, call)
         elif isinstance(request, DescribeGroupsRequest):
-            if len(request.groups) > 1:
-                return long_reads.describe(self._admin, request, call)
+            return long_reads.describe(self._admin, request, call)
         elif isinstance(request, ListGroupsRequest):
-            return long_reads.list_groups(self._admin, request)
+            return long_reads.list_groups(self._admin, request, call)
         return None
-
-    def _fetch(self, request: OffsetFetchRequest, call: Call) -> Message:
-        steps = self.long_read(request, call)
-        return self._offsets.fetch(request, call) if steps is None else long_reads.whole(steps)
 
     def heartbeat(self, request: HeartbeatRequest, now: int) -> Error:
         """The answer to a heartbeat: it changes no row and answers nobody else, so there is no

@@ -5,7 +5,7 @@ OffsetMetadataManager and ClassicGroup.validateOffsetCommit; the checks of topic
 are KafkaApis'.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import TypeVar
 
 from ottla.group import pending_offsets
@@ -37,7 +37,7 @@ from ottla.wire.api.offset_delete import (
 )
 from ottla.wire.api.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -183,75 +183,86 @@ class Offsets:
     # ---------------------------------------------------------------------------------- OffsetFetch
 
     def fetch(self, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
-        """What is committed of the named partitions; `page` has all of a group's. The caller has
+        """What is committed of a few named partitions; long_reads.py has the rest. The caller has
         waited for what was admitted before this request, so `require_stable` only asks for
         partitions that have an open transaction to be named."""
-        if call.version >= FETCH_GROUPS_FROM:
-            groups = [self._fetch_group(group, request, call) for group in request.groups]
-            return OffsetFetchResponse(groups=groups)
-        number = self._number(request.group_id)
-        unstable = self._unstable(request.group_id, request.require_stable)
-        answers = []
-        for topic in request.topics or ():
-            named = self.catalog.by_name(topic.name)
-            partition_ids = named[1] if named else ()
-            partitions = [
-                _answer(
-                    OffsetFetchResponsePartition(),
-                    index,
-                    self._get(number, partition_ids, index, unstable),
+        stable, version = request.require_stable, call.version
+        if version < FETCH_GROUPS_FROM:
+            unstable = self.unstable(request.group_id, stable)
+            return OffsetFetchResponse(
+                topics=[
+                    OffsetFetchResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            told(index, offset)
+                            for index, offset, _ in self.each(
+                                request.group_id, topic, version, unstable
+                            )
+                        ],
+                    )
+                    for topic in request.topics or ()
+                ]
+            )
+        groups = []
+        for group in request.groups:
+            unstable = self.unstable(group.group_id, stable)
+            topics = [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        told_in_group(*found)
+                        for found in self.each(group.group_id, topic, version, unstable)
+                    ],
                 )
-                for index in topic.partition_indexes
+                for topic in group.topics or ()
             ]
-            answers.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
-        return OffsetFetchResponse(topics=answers)
+            groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+        return OffsetFetchResponse(groups=groups)
 
-    def _fetch_group(
-        self, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, call: Call
-    ) -> OffsetFetchResponseGroup:
-        number = self._number(wanted.group_id)
-        unstable = self._unstable(wanted.group_id, request.require_stable)
-        topics = [
-            self._fetch_topic(number, topic, call.version, unstable)
-            for topic in wanted.topics or ()
-        ]
-        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
-
-    def _fetch_topic(
+    def each(
         self,
-        number: int,
-        topic: OffsetFetchRequestTopics,
+        group_id: str,
+        topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics,
         version: int,
         unstable: Set[int],
-    ) -> OffsetFetchResponseTopics:
+        seen: set[int] | None = None,
+    ) -> Iterator[tuple[int, Offset, Error]]:
+        """Index, offset and error of each partition of a topic that is named.
+
+        `unstable`: what the method of this name gives. `seen`: ids of partitions to pass over; the
+        others are added to it.
+        """
+        number = self._number(group_id)
         error = Error.NONE
-        partition_ids: Sequence[int] = ()
-        if version >= FETCH_BY_ID_FROM:
-            found = self.catalog.by_id(topic.topic_id)
-            if found is None:
-                error = Error.UNKNOWN_TOPIC_ID
-            else:
-                partition_ids = found[1]
+        if isinstance(topic, OffsetFetchRequestTopics) and version >= FETCH_BY_ID_FROM:
+            by_id = self.catalog.by_id(topic.topic_id)
+            error = Error.NONE if by_id else Error.UNKNOWN_TOPIC_ID
+            partition_ids: Sequence[int] = by_id[1] if by_id else ()
         else:
-            named = self.catalog.by_name(topic.name)
-            partition_ids = named[1] if named else ()
-        partitions = []
+            by_name = self.catalog.by_name(topic.name)
+            partition_ids = by_name[1] if by_name else ()
         for index in topic.partition_indexes:
-            offset = self._get(number, partition_ids, index, unstable)
-            partition = _answer(OffsetFetchResponsePartitions(), index, offset)
-            if error:
-                partition.error_code = error
-            partitions.append(partition)
-        return OffsetFetchResponseTopics(
-            name=topic.name, topic_id=topic.topic_id, partitions=partitions
-        )
+            if not 0 <= index < len(partition_ids):
+                yield index, NOTHING, error
+                continue
+            partition_id = partition_ids[index]
+            if seen is not None:
+                if partition_id in seen:
+                    continue
+                seen.add(partition_id)
+            if partition_id in unstable:
+                yield index, UNSTABLE, error
+                continue
+            value = self.rows.get(OFFSETS, offset_key(number, partition_id))
+            yield index, NOTHING if value is None else decode_offset(value), error
 
     def _number(self, group_id: str) -> int:
         """0 for a group that does not exist or has nothing committed: no key starts with it."""
         group = self.registry.groups.get(group_id)
         return group.number if group is not None else 0
 
-    def _unstable(self, group_id: str, require_stable: bool) -> Set[int]:
+    def unstable(self, group_id: str, require_stable: bool) -> Set[int]:
         """Ids of the partitions that open transactions may still move, if that matters (KIP-447).
 
         An end that is admitted and not committed has not moved anything yet for this reader, and
@@ -266,16 +277,6 @@ class Offsets:
             unstable |= pending_offsets.committed_partitions(group, self.rows)
         return unstable
 
-    def _get(
-        self, number: int, partition_ids: Sequence[int], index: int, unstable: Set[int]
-    ) -> Offset:
-        if not 0 <= index < len(partition_ids):
-            return NOTHING
-        if partition_ids[index] in unstable:
-            return UNSTABLE
-        value = self.rows.get(OFFSETS, offset_key(number, partition_ids[index]))
-        return NOTHING if value is None else decode_offset(value)
-
     def page(
         self, group_id: str, require_stable: bool, after: bytes, limit: int
     ) -> tuple[list[tuple[str, bytes, int, Offset]], bytes | None]:
@@ -284,7 +285,7 @@ class Offsets:
         number = self._number(group_id)
         if not number:
             return [], None
-        unstable = self._unstable(group_id, require_stable)
+        unstable = self.unstable(group_id, require_stable)
         rows, last = self.rows.page(OFFSETS, group_key(number), after, limit)
         found = []
         for key, value in rows:
@@ -343,9 +344,14 @@ def told(index: int, offset: Offset) -> OffsetFetchResponsePartition:
     return _answer(OffsetFetchResponsePartition(), index, offset)
 
 
-def told_in_group(index: int, offset: Offset) -> OffsetFetchResponsePartitions:
+def told_in_group(
+    index: int, offset: Offset, error: Error = Error.NONE
+) -> OffsetFetchResponsePartitions:
     """A partition's offset from v8 on."""
-    return _answer(OffsetFetchResponsePartitions(), index, offset)
+    answer = _answer(OffsetFetchResponsePartitions(), index, offset)
+    if error:
+        answer.error_code = error
+    return answer
 
 
 def _answer(answer: P, index: int, offset: Offset) -> P:

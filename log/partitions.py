@@ -47,13 +47,21 @@ class Partitions:
 
     def create(self, count: int, settings: PartitionSettings) -> tuple[list[int], list[Change]]:
         """Numbers that were never given out, and the rows that make them partitions."""
+        numbers, changes = self.number(count)
+        self.configure(numbers, settings)
+        return numbers, [*changes, self.counter()]
+
+    def number(self, count: int) -> tuple[list[int], list[Change]]:
+        """The same before it is sure that they will be: without settings, and without the counter,
+        which is told when they are admitted."""
         first = self._next
         self._next += count
         numbers = list(range(first, first + count))
-        self.configure(numbers, settings)
-        changes = [partition_row(number, 0, 0, 0) for number in numbers]
-        changes.append(counter_row(first + count))
-        return numbers, changes
+        return numbers, [partition_row(number, 0, 0, 0) for number in numbers]
+
+    def counter(self) -> Change:
+        """The row that says which numbers have been given out."""
+        return counter_row(self._next)
 
     def configure(self, numbers: Iterable[int], settings: PartitionSettings) -> None:
         """See Store.configure."""

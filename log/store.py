@@ -372,6 +372,16 @@ class Store:
         """Numbers for `count` partitions and the rows to put into the caller's change()."""
         return self.partitions.create(count, settings)
 
+    def number_partitions(self, count: int) -> tuple[list[int], list[Change]]:
+        """The same for who prepares a change over several turns: he admits the rows together with
+        `partition_counter()` of then, and says the settings once they count. Numbers of what is
+        never admitted are lost."""
+        return self.partitions.number(count)
+
+    def partition_counter(self) -> Change:
+        """The row that says which numbers have been given out."""
+        return self.partitions.counter()
+
     def drop_partitions(self, numbers: Iterable[int]) -> list[Change]:
         """The rows that, once committed, end these partitions for ever."""
         return [Change(Table.PARTITIONS, KEY.pack(number), None) for number in numbers]

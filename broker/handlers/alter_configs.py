@@ -3,8 +3,9 @@ its default. Superseded by IncrementalAlterConfigs, still sent by older tools. v
 
 from __future__ import annotations
 
+from ottla.broker.altering import alter
 from ottla.broker.config import MIN_INSYNC
-from ottla.broker.config_alter import Op, Step, check_steps, checked, repeated
+from ottla.broker.config_alter import Op, Step, check_steps, checked
 from ottla.broker.config_running import check_min_insync
 from ottla.broker.context import Api, Broker, Context, Parked
 from ottla.broker.handlers.describe_configs import check_node
@@ -16,6 +17,7 @@ from ottla.wire.api.alter_configs import (
     AlterConfigsResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.schema import Message
 
 _ALTERABLE = (
     ResourceType.TOPIC,
@@ -25,26 +27,15 @@ _ALTERABLE = (
 )
 
 
-def handle(ctx: Context, request: AlterConfigsRequest) -> Parked:
-    twice = repeated(request.resources)
-    changes = []
-    response = AlterConfigsResponse()
-    for resource in request.resources:
-        kind, name = resource.resource_type, resource.resource_name
-        answer = AlterConfigsResourceResponse(
-            resource_type=kind, resource_name=name, error_message=None
-        )
-        response.responses.append(answer)
-        try:
-            if (kind, name) in twice:
-                raise KafkaError(Error.INVALID_REQUEST, "the request names this resource twice")
-            own = _replaced(ctx.broker, resource)
-            changes.append((ResourceType(kind), name, own))
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.error, error.message
-    topics = ctx.broker.topics
-    make = bool(changes) and not request.validate_only
-    return ctx.after(topics.set_configs(changes) if make else topics.settled(), lambda _: response)
+def handle(ctx: Context, request: AlterConfigsRequest) -> Message | Parked:
+    return alter(
+        ctx,
+        request.resources,
+        lambda resource: _replaced(ctx.broker, resource),
+        validate_only=request.validate_only,
+        row=AlterConfigsResourceResponse,
+        response=AlterConfigsResponse,
+    )
 
 
 def _replaced(broker: Broker, resource: AlterConfigsResource) -> dict[str, str]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
 from ottla.broker.deadlines import check_timeout
 from ottla.broker.metadata import Topic
 from ottla.broker.placement import check_replicas
-from ottla.broker.slices import answer_in_slices, rows_for
+from ottla.broker.slices import answer_in_slices
 from ottla.wire.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -20,6 +21,7 @@ from ottla.wire.api.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 
@@ -33,12 +35,12 @@ def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> Message
             check_timeout(request.timeout_ms)
     except KafkaError as late:
         head.error_code = late.error
-    topics = rows_for(ctx, ReassignableTopicResponse)
+    topics = Rows(AlterPartitionReassignmentsResponse, "responses", ctx.header.api_version)
 
     def judge() -> Iterator[None]:
         for asked in request.topics:
             topic = ctx.broker.topics.get(asked.name)
-            partitions = rows_for(ctx, ReassignablePartitionResponse)
+            partitions = topics.inner("partitions")
             for one in asked.partitions:
                 answer = ReassignablePartitionResponse(
                     partition_index=one.partition_index,
@@ -53,7 +55,7 @@ def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> Message
             yield
 
     def finish() -> Encoded:
-        return Encoded(topics.end_of(head, ctx.header.api_version))
+        return Encoded(topics.within(head))
 
     return answer_in_slices(ctx, judge(), finish)
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.broker.context import Api, Context, Encoded
-from ottla.broker.slices import answer_in_slices, rows_for
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
+from ottla.broker.slices import answer_in_slices
 from ottla.wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -15,6 +16,7 @@ from ottla.wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 #: Of a name and an index: Kafka puts `name-index.` and 39 characters in front of a file system that
@@ -25,7 +27,7 @@ _LONGEST: Final = 255 - 39 - 2
 def handle(ctx: Context, request: AlterReplicaLogDirsRequest) -> Message | Context:
     folder = str(ctx.broker.config.data_dir.absolute())
     wanted: dict[str, dict[int, bool]] = {}  # by topic and index: is it asked to our folder
-    results = rows_for(ctx, AlterReplicaLogDirTopicResult)
+    results = Rows(AlterReplicaLogDirsResponse, "results", ctx.header.api_version)
 
     def judge() -> Iterator[None]:
         for asked in request.dirs:
@@ -39,7 +41,7 @@ def handle(ctx: Context, request: AlterReplicaLogDirsRequest) -> Message | Conte
         for name, indexes in wanted.items():
             found = ctx.broker.topics.get(name)
             count = 0 if found is None else len(found.partitions)
-            partitions = rows_for(ctx, AlterReplicaLogDirPartitionResult)
+            partitions = results.inner("partitions")
             for index, here in indexes.items():
                 if len(name) + len(str(index)) > _LONGEST:
                     error = Error.INVALID_TOPIC_EXCEPTION
@@ -57,7 +59,7 @@ def handle(ctx: Context, request: AlterReplicaLogDirsRequest) -> Message | Conte
             yield
 
     def finish() -> Encoded:
-        return Encoded(results.end_of(AlterReplicaLogDirsResponse(), ctx.header.api_version))
+        return Encoded(results.within(AlterReplicaLogDirsResponse()))
 
     return answer_in_slices(ctx, judge(), finish)
 

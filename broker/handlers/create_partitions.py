@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 
+from ottla.broker.answers import Encoded
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.deadlines import check_timeout
+from ottla.broker.metadata import Topic
 from ottla.broker.placement import MAX_PARTITIONS_PER_REQUEST, check_replicas
-from ottla.log.tickets import Ticket
+from ottla.broker.slices import answer_in_slices, reply_in_slices_after
 from ottla.wire.api.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -15,29 +17,66 @@ from ottla.wire.api.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
+from ottla.wire.schema import Message
+
+_TWICE = KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
+_MANY = KafkaError(
+    Error.INVALID_PARTITIONS,
+    f"one request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions",
+)
 
 
-def handle(ctx: Context, request: CreatePartitionsRequest) -> Parked:
-    repeats = Counter(topic.name for topic in request.topics)
+def handle(ctx: Context, request: CreatePartitionsRequest) -> Message | Parked:
     results: dict[str, CreatePartitionsTopicResult] = {}
-    ticket: Ticket | None = None
-    for topic in request.topics:
-        result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
-        try:
-            if repeats[topic.name] > 1:
-                raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
-            check_timeout(request.timeout_ms)
-            _check(ctx, topic)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.error, error.message
-        else:
-            if not request.validate_only:
-                ticket = ctx.broker.topics.add_partitions(topic.name, topic.count)
-    response = CreatePartitionsResponse(results=list(results.values()))
-    return ctx.after(ticket or ctx.broker.topics.settled(), lambda _: response)
+    prepared = ctx.broker.topics.prepare()
+    rows = Rows(CreatePartitionsResponse, "results", ctx.header.api_version)
+
+    def prepare() -> Iterator[None]:
+        nonlocal prepared
+        repeats: dict[str, int] = {}
+        for topic in request.topics:
+            repeats[topic.name] = repeats.get(topic.name, 0) + 1
+            yield
+        while True:
+            prepared = ctx.broker.topics.prepare()
+            left = MAX_PARTITIONS_PER_REQUEST
+            for topic in request.topics:
+                result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+                try:
+                    if repeats[topic.name] > 1:
+                        raise _TWICE
+                    check_timeout(request.timeout_ms)
+                    found = _found(ctx, topic)
+                    left -= topic.count - len(found.partitions)
+                    if left < 0:
+                        raise _MANY
+                except KafkaError as error:
+                    result.error_code, result.error_message = error.error, error.message
+                else:
+                    if not request.validate_only:
+                        yield from prepared.grow(found, topic.count)
+                yield
+            if prepared.stands():
+                return
+
+    def tell() -> Iterator[None]:
+        for result in results.values():
+            rows.add(result)
+            yield
+
+    def finish() -> Parked:
+        topics = ctx.broker.topics
+        ticket = topics.admit(prepared) if prepared.topics else topics.settled()
+        return reply_in_slices_after(
+            ticket, ctx, tell(), lambda: Encoded(rows.within(CreatePartitionsResponse()))
+        )
+
+    return answer_in_slices(ctx, prepare(), finish)
 
 
-def _check(ctx: Context, wanted: CreatePartitionsTopic) -> None:
+def _found(ctx: Context, wanted: CreatePartitionsTopic) -> Topic:
+    """The topic, if it may have so many. Raises KafkaError."""
     topic = ctx.broker.topics.admitted(wanted.name)
     if topic is None:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
@@ -52,12 +91,9 @@ def _check(ctx: Context, wanted: CreatePartitionsTopic) -> None:
             f"the topic has {len(topic.partitions)} partitions; {wanted.count} would be fewer",
         )
     if more > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(
-            Error.INVALID_PARTITIONS,
-            f"one request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions",
-        )
+        raise _MANY
     if wanted.assignments is None:
-        return
+        return topic
     if len(wanted.assignments) != more:
         raise KafkaError(
             Error.INVALID_REPLICA_ASSIGNMENT,
@@ -65,6 +101,7 @@ def _check(ctx: Context, wanted: CreatePartitionsTopic) -> None:
         )
     for assignment in wanted.assignments:
         check_replicas(ctx.broker.node_id, assignment.broker_ids)
+    return topic
 
 
 def on_error(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:

@@ -6,17 +6,18 @@ be throttled; v7 the new topic's id. validate_only makes every check and no topi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+from ottla.broker.answers import Encoded
 from ottla.broker.config_describe import topic_entries
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Api, Context, Parked
 from ottla.broker.deadlines import check_timeout
 from ottla.broker.ids import new_id
-from ottla.broker.internal_topics import ensure, is_kept
 from ottla.broker.metadata import NewTopic
 from ottla.broker.placement import MAX_PARTITIONS_PER_REQUEST, check_counts, check_manual
+from ottla.broker.slices import answer_in_slices, reply_in_slices_after
 from ottla.broker.topic_config import check_own
 from ottla.wire.api.create_topics import (
     CreatableTopic,
@@ -26,47 +27,98 @@ from ottla.wire.api.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
+from ottla.wire.schema import Message
+
+_SETTINGS_FROM: Final = 5
+"""The version that tells a new topic's settings."""
 
 
-def handle(ctx: Context, request: CreateTopicsRequest) -> Parked:
-    repeats = Counter(topic.name for topic in request.topics)
-    plans: dict[str, NewTopic] = {}
-    results: dict[str, CreatableTopicResult] = {}
-    for topic in request.topics:
-        try:
-            check_timeout(request.timeout_ms)
-            if repeats[topic.name] > 1:
-                raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
-            plan = plans[topic.name] = _plan(ctx, topic, plans)
-            results[topic.name] = _made(ctx, plan)
-        except KafkaError as error:
-            results[topic.name] = _refused(topic.name, error)
-    response = CreateTopicsResponse(topics=list(results.values()))
-    topics = ctx.broker.topics
-    if not request.validate_only:
-        for name in filter(is_kept, repeats):
-            ensure(ctx.broker, name)  # what is said to exist does, once this is answered
-    make = bool(plans) and not request.validate_only
-    return ctx.after(
-        topics.create(list(plans.values())) if make else topics.settled(), lambda _: response
-    )
+def handle(ctx: Context, request: CreateTopicsRequest) -> Message | Parked:
+    work = _Creation(ctx, request)
+    return answer_in_slices(ctx, work.plan(), work.create)
 
 
-def _plan(ctx: Context, topic: CreatableTopic, others: Mapping[str, NewTopic]) -> NewTopic:
-    """What the topic will be. Raises KafkaError when it may not be."""
-    if is_kept(topic.name):  # Kafka has made it long before anybody could
-        raise KafkaError(
-            Error.TOPIC_ALREADY_EXISTS, f"topic '{topic.name}' is the broker's own: it makes it"
-        )
-    ctx.broker.topics.check_new_name(topic.name)
-    configs = _configs(ctx, topic)
-    partitions = _partitions(ctx, topic)
-    if partitions + sum(plan.partitions for plan in others.values()) > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(
-            Error.POLICY_VIOLATION,
-            f"one request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions",
-        )
-    return NewTopic(topic.name, new_id(), partitions, configs)
+class _Creation:
+    """The topics of one request, made in one commit."""
+
+    def __init__(self, ctx: Context, request: CreateTopicsRequest) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._topics = ctx.broker.topics
+        self._results: dict[str, NewTopic | KafkaError] = {}
+        self._rows = Rows(CreateTopicsResponse, "topics", ctx.header.api_version)
+
+    def plan(self) -> Iterator[None]:
+        """Steps that check and prepare all of them."""
+        repeats: dict[str, int] = {}
+        for topic in self._request.topics:
+            repeats[topic.name] = repeats.get(topic.name, 0) + 1
+            yield
+        while True:
+            self._prepared = self._topics.prepare()
+            yield from self._judge(repeats)
+            plans = [plan for plan in self._results.values() if isinstance(plan, NewTopic)]
+            if sum(plan.partitions for plan in plans) > MAX_PARTITIONS_PER_REQUEST:
+                refused = KafkaError(
+                    Error.POLICY_VIOLATION,
+                    f"one request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions",
+                )
+                self._results.update((plan.name, refused) for plan in plans)
+            elif not self._request.validate_only:
+                for plan in plans:
+                    yield from self._prepared.create(plan)
+            if self._prepared.stands():
+                return
+
+    def _judge(self, repeats: Mapping[str, int]) -> Iterator[None]:
+        for topic in self._request.topics:
+            try:
+                check_timeout(self._request.timeout_ms)
+                if repeats[topic.name] > 1:
+                    raise KafkaError(Error.INVALID_REQUEST, "the request names this topic twice")
+                self._topics.check_new_name(topic.name)
+                configs, partitions = _configs(self._ctx, topic), _partitions(self._ctx, topic)
+                plan = NewTopic(topic.name, new_id(), partitions, configs)
+            except KafkaError as error:
+                self._results[topic.name] = error
+            else:
+                self._results[topic.name] = plan
+            yield
+
+    def create(self) -> Parked:
+        made, topics = self._prepared, self._topics
+        ticket = topics.admit(made) if made.topics else topics.settled()
+        return reply_in_slices_after(ticket, self._ctx, self._tell(), self._told)
+
+    def _tell(self) -> Iterator[None]:
+        """Topics with the same settings are told them by the same bytes."""
+        told: dict[object, Rows] = {}
+        for name, result in self._results.items():
+            yield
+            if isinstance(result, KafkaError):
+                self._rows.add(_refused(name, result))
+                continue
+            if self._ctx.header.api_version < _SETTINGS_FROM:
+                self._rows.add(_made(result))
+                continue
+            own = tuple(sorted(result.configs.items()))
+            configs = told.get(own)
+            if configs is None:
+                configs = told[own] = self._rows.inner("configs")
+                for entry in topic_entries(self._ctx.broker.config, result.configs):
+                    configs.add(
+                        CreatableTopicConfigs(
+                            name=entry.key.name,
+                            value=entry.value,
+                            config_source=entry.source,
+                            is_sensitive=entry.key.sensitive,
+                        )
+                    )
+            self._rows.add_with(_made(result), configs)
+
+    def _told(self) -> Encoded:
+        return Encoded(self._rows.within(CreateTopicsResponse()))
 
 
 def _partitions(ctx: Context, topic: CreatableTopic) -> int:
@@ -94,22 +146,15 @@ def _configs(ctx: Context, topic: CreatableTopic) -> dict[str, str]:
         raise KafkaError(Error.INVALID_CONFIG, str(error)) from None
 
 
-def _made(ctx: Context, plan: NewTopic) -> CreatableTopicResult:
+def _made(plan: NewTopic) -> CreatableTopicResult:
+    """What is told of a topic but for its settings."""
     return CreatableTopicResult(
         name=plan.name,
         topic_id=plan.topic_id,
         error_message=None,
         num_partitions=plan.partitions,
         replication_factor=1,
-        configs=[
-            CreatableTopicConfigs(
-                name=entry.key.name,
-                value=entry.value,
-                config_source=entry.source,
-                is_sensitive=entry.key.sensitive,
-            )
-            for entry in topic_entries(ctx.broker.config, plan.configs)
-        ],
+        configs=[],
     )
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from ottla.broker.context import Api, Broker, Context
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Broker, Context, Parked
 from ottla.broker.metadata import Topic
+from ottla.broker.partitions import view
+from ottla.broker.slices import answer_in_slices
 from ottla.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -19,56 +22,60 @@ from ottla.wire.api.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.wire.errors import KafkaError
+from ottla.wire.rows import Rows
+from ottla.wire.schema import Message
 
 
-def handle(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    broker = ctx.broker
-    folder = broker.config.data_dir.absolute()
-    room = os.statvfs(folder)
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                log_dir=str(folder),
-                topics=[
-                    _sizes(broker, topic, indexes) for topic, indexes in _wanted(broker, request)
-                ],
-                total_bytes=room.f_blocks * room.f_frsize,
-                usable_bytes=room.f_bavail * room.f_frsize,
-            )
-        ]
-    )
+def handle(ctx: Context, request: DescribeLogDirsRequest) -> Message | Parked:
+    version = ctx.header.api_version
+    results = Rows(DescribeLogDirsResponse, "results", version)
+    topics = results.inner("topics")
+
+    def finish() -> Encoded:
+        folder = ctx.broker.config.data_dir.absolute()
+        room = os.statvfs(folder)
+        result = DescribeLogDirsResult(
+            log_dir=str(folder),
+            total_bytes=room.f_blocks * room.f_frsize,
+            usable_bytes=room.f_bavail * room.f_frsize,
+        )
+        results.add_with(result, topics)
+        return Encoded(results.within(DescribeLogDirsResponse()))
+
+    return answer_in_slices(ctx, _look(ctx.broker, request, topics), finish)
 
 
-def _wanted(
-    broker: Broker, request: DescribeLogDirsRequest
-) -> Iterator[tuple[Topic, Iterable[int]]]:
-    """Topics and their partitions; what does not exist is left out, as Kafka does."""
+def _look(broker: Broker, request: DescribeLogDirsRequest, into: Rows) -> Iterator[None]:
+    """Steps. What does not exist is left out, and what is named again is answered once, as in
+    Kafka."""
     if request.topics is None:
         for topic in broker.topics:
-            yield topic, range(len(topic.partitions))
+            yield from _describe(broker, topic, range(len(topic.partitions)), into)
         return
-    named: dict[str, set[int]] = {}
+    wanted: dict[str, set[int]] = {}
     for asked in request.topics:
-        named.setdefault(asked.topic, set()).update(asked.partitions)
-    for name, indexes in named.items():
+        found = broker.topics.get(asked.topic)
+        count = len(found.partitions) if found is not None else 0
+        mine = wanted.setdefault(asked.topic, set()) if found is not None else set()
+        for index in asked.partitions:
+            if 0 <= index < count:
+                mine.add(index)
+            yield
+        yield
+    for name, indexes in wanted.items():
         found = broker.topics.get(name)
-        if found is not None:
-            known = sorted(i for i in indexes if 0 <= i < len(found.partitions))
-            if known:
-                yield found, known
+        if found is not None and indexes:
+            yield from _describe(broker, found, sorted(indexes), into)
 
 
-def _sizes(broker: Broker, topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        name=topic.name,
-        partitions=[
-            DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=broker.store.partition(topic.partitions[index]).size_bytes,
-            )
-            for index in indexes
-        ],
+def _describe(broker: Broker, topic: Topic, indexes: Iterable[int], into: Rows) -> Iterator[None]:
+    views = ((index, view(broker, topic.partitions[index])) for index in indexes)
+    sizes = (
+        DescribeLogDirsPartition(partition_index=index, partition_size=partition.size_bytes)
+        for index, partition in views
+        if partition is not None
     )
+    return into.add_of(DescribeLogDirsTopic(name=topic.name), "partitions", sizes)
 
 
 def on_error(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:

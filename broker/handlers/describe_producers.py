@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.broker.context import Api, Context, Encoded
-from ottla.broker.metadata import check_name
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
 from ottla.broker.partitions import find
-from ottla.broker.slices import Rows, answer_in_slices
+from ottla.broker.slices import answer_in_slices
+from ottla.broker.topic_names import check_name
 from ottla.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -20,51 +21,59 @@ from ottla.wire.api.describe_producers import (
     TopicResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 
 def handle(ctx: Context, request: DescribeProducersRequest) -> Message | Context:
-    topics = Rows(TopicResponse)
+    topics = Rows(DescribeProducersResponse, "topics", ctx.header.api_version)
 
     def look() -> Iterator[None]:
+        # A partition named again is described once: a small request must not ask for the same a
+        # thousand times.
+        seen = set[int]()
         for topic in request.topics:
-            partitions = Rows(PartitionResponse)
+            partitions = topics.inner("partitions")
             for index in topic.partition_indexes:
-                yield from _describe(ctx, topic.name, index, partitions)
+                yield from _describe(ctx, topic.name, index, partitions, seen)
             topics.add_with(TopicResponse(name=topic.name), partitions)
             yield
 
     def finish() -> Encoded:
-        return Encoded(topics.end_of(DescribeProducersResponse(), ctx.header.api_version))
+        return Encoded(topics.within(DescribeProducersResponse()))
 
     return answer_in_slices(ctx, look(), finish)
 
 
-def _describe(ctx: Context, name: str, index: int, into: Rows) -> Iterator[None]:
-    """Steps that add the answer about one partition."""
+def _describe(ctx: Context, name: str, index: int, into: Rows, seen: set[int]) -> Iterator[None]:
+    """Steps that add the answer about one partition that is not among those `seen`."""
     answer = PartitionResponse(partition_index=index)
-    producers = Rows(ProducerState)
     try:
         check_name(name)
         if ctx.broker.topics.get(name) is None:
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         partition = find(ctx.broker, name, index)
-        for state in ctx.broker.store.producers_of(partition):
-            producers.add(
-                ProducerState(
-                    producer_id=state.producer_id,
-                    producer_epoch=state.producer_epoch,
-                    last_sequence=state.last_sequence,
-                    last_timestamp=state.last_timestamp,
-                    coordinator_epoch=state.coordinator_epoch,
-                    current_txn_start_offset=state.current_txn_start_offset,
-                )
-            )
-            yield
     except KafkaError as error:
         answer.error_code, answer.error_message = error.error, error.message
-    into.add_with(answer, producers)
+        into.add(answer)
+        yield
+        return
     yield
+    if partition.number in seen:
+        return
+    seen.add(partition.number)
+    states = (
+        ProducerState(
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=state.current_txn_start_offset,
+        )
+        for state in ctx.broker.store.producers_of(partition)
+    )
+    yield from into.add_of(answer, "active_producers", states)
 
 
 def on_error(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
 from ottla.broker.metadata import RESERVED
-from ottla.broker.slices import answer_in_slices, rows_for
+from ottla.broker.slices import answer_in_slices
 from ottla.wire.api.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -24,12 +25,11 @@ from ottla.wire.api.describe_quorum import (
     TopicData,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 EPOCH: Final = 1
 _NODES_SINCE: Final = 2
-#: Bytes of an empty array of nodes, which is behind the topics.
-_NO_NODES: Final = 1
 
 
 def handle(ctx: Context, request: DescribeQuorumRequest) -> Message | Context:
@@ -61,11 +61,11 @@ def _quorum(ctx: Context) -> DescribeQuorumResponse:
 
 
 def _unknown(ctx: Context, request: DescribeQuorumRequest) -> Message | Context:
-    topics = rows_for(ctx, TopicData)
+    topics = Rows(DescribeQuorumResponse, "topics", ctx.header.api_version)
 
     def refuse() -> Iterator[None]:
         for topic in request.topics:
-            partitions = rows_for(ctx, PartitionData)
+            partitions = topics.inner("partitions")
             for asked in topic.partitions:
                 partitions.add(
                     PartitionData(
@@ -78,9 +78,7 @@ def _unknown(ctx: Context, request: DescribeQuorumRequest) -> Message | Context:
             yield
 
     def finish() -> Encoded:
-        version = ctx.header.api_version
-        behind = _NO_NODES if version >= _NODES_SINCE else 0
-        return Encoded(topics.end_of(DescribeQuorumResponse(), version, behind))
+        return Encoded(topics.within(DescribeQuorumResponse()))
 
     return answer_in_slices(ctx, refuse(), finish)
 

@@ -6,9 +6,15 @@ max.request.partition.size.limit, whichever is less, and its cursor names the fi
 
 from __future__ import annotations
 
-from ottla.broker.context import Api, Broker, Context
-from ottla.broker.metadata import Topic, check_name
+from collections.abc import Generator, Iterable, Iterator
+
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Broker, Context, Parked
+from ottla.broker.metadata import Topic
 from ottla.broker.operations import TOPIC_OPERATIONS
+from ottla.broker.partitions import view
+from ottla.broker.slices import answer_in_slices, in_order
+from ottla.broker.topic_names import check_name
 from ottla.wire.api.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -18,48 +24,68 @@ from ottla.wire.api.describe_topic_partitions import (
     TopicRequest,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
+from ottla.wire.schema import Message
 
 
-def handle(
-    ctx: Context, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
-    broker, cursor = ctx.broker, request.cursor
-    names = _names(broker, request)
+def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> Message | Parked:
+    response = DescribeTopicPartitionsResponse()
+    topics = Rows(DescribeTopicPartitionsResponse, "topics", ctx.header.api_version)
+
+    def finish() -> Encoded:
+        return Encoded(topics.within(response))
+
+    return answer_in_slices(ctx, _look(ctx.broker, request, response, topics), finish)
+
+
+def _look(
+    broker: Broker,
+    request: DescribeTopicPartitionsRequest,
+    response: DescribeTopicPartitionsResponse,
+    into: Rows,
+) -> Iterator[None]:
+    """Steps that make one page."""
+    cursor = request.cursor
     limit = min(broker.config.max_request_partition_size_limit, request.response_partition_limit)
     left = max(limit, 1)  # a page is never empty, or nobody would get to the end
-    response = DescribeTopicPartitionsResponse()
-    for name in names:
+    for name in (yield from _names(broker, request)):
         if left <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
-            break
+            return
         topic = broker.topics.get(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            into.add(_unknown(name))
+            yield
             continue
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
-        answer = _described(broker, topic, first, left)
-        response.topics.append(answer)
-        left -= len(answer.partitions)
-        end = first + len(answer.partitions)
-        if end < len(topic.partitions):
-            response.next_cursor = Cursor(topic_name=name, partition_index=end)
-            break
-    return response
+        last = min(len(topic.partitions), first + left)
+        yield from _describe(broker, topic, range(first, last), into)
+        left -= max(last - first, 0)
+        if last < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=last)
+            return
 
 
-def _names(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
+def _names(
+    broker: Broker, request: DescribeTopicPartitionsRequest
+) -> Generator[None, None, Iterable[str]]:
+    """Steps, and the topics that the page may begin with and go on to."""
     cursor = request.cursor
     start = cursor.topic_name if cursor else ""
     if cursor and cursor.partition_index < 0:
         raise KafkaError(Error.INVALID_REQUEST, "the cursor's partition is negative")
     if not request.topics:
-        return [topic.name for topic in broker.topics if topic.name >= start]
-    names = sorted({topic.name for topic in request.topics if topic.name >= start})
+        return (topic.name for topic in broker.topics.from_name(start))
+    names = set()
+    for topic in request.topics:
+        if topic.name >= start:
+            names.add(topic.name)
+        yield
     if cursor and start not in names:
         raise KafkaError(
             Error.INVALID_REQUEST, f"the cursor's topic {start} is not among the topics asked for"
         )
-    return names
+    return (yield from in_order(names))
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
@@ -73,29 +99,28 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(
-    broker: Broker, topic: Topic, first: int, limit: int
-) -> DescribeTopicPartitionsResponseTopic:
-    node = broker.node_id
-    last = min(len(topic.partitions), first + limit)
-    return DescribeTopicPartitionsResponseTopic(
+def _describe(broker: Broker, topic: Topic, indexes: Iterable[int], into: Rows) -> Iterator[None]:
+    node = [broker.node_id]
+    views = ((index, view(broker, topic.partitions[index])) for index in indexes)
+    described = DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=index,
-                leader_id=node,
-                leader_epoch=broker.store.partition(topic.partitions[index]).leader_epoch,
-                replica_nodes=[node],
-                isr_nodes=[node],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for index in range(first, last)
-        ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
+    partitions = (
+        DescribeTopicPartitionsResponsePartition(
+            partition_index=index,
+            leader_id=broker.node_id,
+            leader_epoch=0 if partition is None else partition.leader_epoch,
+            replica_nodes=node,
+            isr_nodes=node,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+        )
+        for index, partition in views
+    )
+    return into.add_of(described, "partitions", partitions)
 
 
 def on_error(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
 from ottla.broker.metadata import OFFSETS_TOPIC
-from ottla.broker.slices import Rows
 from ottla.broker.transaction_states import Transaction
 from ottla.wire.api.describe_transactions import (
     DescribeTransactionsRequest,
@@ -20,25 +20,29 @@ from ottla.wire.api.describe_transactions import (
     TransactionState,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 
 def handle(ctx: Context, request: DescribeTransactionsRequest) -> Message | Context:
-    # An id named again is answered once: a small request must not ask for the same thousand times.
-    ids = list(dict.fromkeys(request.transactional_ids))
-    states = Rows(TransactionState)
+    states = Rows(DescribeTransactionsResponse, "transaction_states", ctx.header.api_version)
 
     def look() -> Iterator[None]:
-        for transactional_id in ids:
+        seen = set()
+        for transactional_id in request.transactional_ids:
+            yield
+            # An id named again is answered once: a small request must not ask for the same a
+            # thousand times.
+            if transactional_id in seen:
+                continue
+            seen.add(transactional_id)
             state = _describe(ctx, transactional_id)
             txn = ctx.broker.transactions.get(transactional_id)
-            if txn is not None:
-                state.topics = yield from _topics(ctx, txn)
-            states.add(state)
-            yield
+            topics = [] if txn is None else (yield from _topics(ctx, txn))
+            yield from states.add_of(state, "topics", topics)
 
     def finish() -> Encoded:
-        return Encoded(states.end_of(DescribeTransactionsResponse(), ctx.header.api_version))
+        return Encoded(states.within(DescribeTransactionsResponse()))
 
     return ctx.broker.transactions.answer_in_slices(ctx, look(), finish)
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.broker.context import Api, Context, Encoded
-from ottla.broker.slices import answer_in_slices, rows_for
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
+from ottla.broker.slices import answer_in_slices
 from ottla.wire.api.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 
 def handle(ctx: Context, request: DescribeUserScramCredentialsRequest) -> Message | Context:
     times: dict[str, int] = {}
-    results = rows_for(ctx, DescribeUserScramCredentialsResult)
+    results = Rows(DescribeUserScramCredentialsResponse, "results", ctx.header.api_version)
 
     def look() -> Iterator[None]:
         for user in request.users or ():
@@ -38,7 +40,7 @@ def handle(ctx: Context, request: DescribeUserScramCredentialsRequest) -> Messag
 
     def finish() -> Encoded:
         head = DescribeUserScramCredentialsResponse(error_message=None)
-        return Encoded(results.end_of(head, ctx.header.api_version))
+        return Encoded(results.within(head))
 
     return answer_in_slices(ctx, look(), finish)
 

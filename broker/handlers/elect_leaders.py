@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.broker.context import Api, Context, Encoded
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
 from ottla.broker.deadlines import timed_out
-from ottla.broker.slices import answer_in_slices, rows_for
+from ottla.broker.slices import answer_in_slices
 from ottla.wire.api.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -20,6 +21,7 @@ from ottla.wire.api.elect_leaders import (
     TopicPartitions,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 PREFERRED, UNCLEAN = 0, 1
@@ -27,11 +29,11 @@ PREFERRED, UNCLEAN = 0, 1
 
 def handle(ctx: Context, request: ElectLeadersRequest) -> Message | Context:
     refusal = _refusal(request)
-    results = rows_for(ctx, ReplicaElectionResult)
+    results = Rows(ElectLeadersResponse, "replica_election_results", ctx.header.api_version)
 
     def elect() -> Iterator[None]:
         for asked in _asked(ctx, request, refusal):
-            partitions = rows_for(ctx, PartitionResult)
+            partitions = results.inner("partition_result")
             topic = ctx.broker.topics.get(asked.topic)
             count = 0 if topic is None else len(topic.partitions)
             for index in asked.partitions:
@@ -49,7 +51,7 @@ def handle(ctx: Context, request: ElectLeadersRequest) -> Message | Context:
     def finish() -> Encoded:
         version = ctx.header.api_version
         head = ElectLeadersResponse(error_code=refusal if version > 0 else Error.NONE)
-        return Encoded(results.end_of(head, version))
+        return Encoded(results.within(head))
 
     return answer_in_slices(ctx, elect(), finish)
 

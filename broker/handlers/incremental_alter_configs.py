@@ -3,7 +3,8 @@ topics, the broker (by number, or "" for all) and its loggers. v1 flexible."""
 
 from __future__ import annotations
 
-from ottla.broker.config_alter import Op, Step, altered, check_steps, checked, repeated
+from ottla.broker.altering import alter
+from ottla.broker.config_alter import Op, Step, altered, check_steps, checked
 from ottla.broker.config_running import check_min_insync
 from ottla.broker.context import Api, Broker, Context, Parked
 from ottla.broker.handlers.describe_configs import check_node
@@ -16,30 +17,18 @@ from ottla.wire.api.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.schema import Message
 
 
-def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> Parked:
-    twice = repeated(request.resources)
-    changes = []
-    response = IncrementalAlterConfigsResponse()
-    for resource in request.resources:
-        kind, name = resource.resource_type, resource.resource_name
-        answer = AlterConfigsResourceResponse(
-            resource_type=kind, resource_name=name, error_message=None
-        )
-        response.responses.append(answer)
-        try:
-            if (kind, name) in twice:
-                raise KafkaError(Error.INVALID_REQUEST, "the request names this resource twice")
-            own = _altered(ctx.broker, resource, request.validate_only)
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.error, error.message
-        else:
-            if own is not None:
-                changes.append((ResourceType(kind), name, own))
-    topics = ctx.broker.topics
-    make = bool(changes) and not request.validate_only
-    return ctx.after(topics.set_configs(changes) if make else topics.settled(), lambda _: response)
+def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> Message | Parked:
+    return alter(
+        ctx,
+        request.resources,
+        lambda resource: _altered(ctx.broker, resource, request.validate_only),
+        validate_only=request.validate_only,
+        row=AlterConfigsResourceResponse,
+        response=IncrementalAlterConfigsResponse,
+    )
 
 
 def _altered(

@@ -16,12 +16,13 @@ A special timestamp in a version that did not have it is UNSUPPORTED_VERSION on 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Iterator
 
+from ottla.broker.answers import Encoded
 from ottla.broker.complaints import about_read
 from ottla.broker.context import Api, Context, Parked
-from ottla.broker.partitions import check_leader_epoch, committed_only, epoch_at, find
+from ottla.broker.partitions import by_name, check_leader_epoch, committed_only, epoch_at, find
+from ottla.broker.slices import answer_in_slices, reply_in_slices
 from ottla.log.errors import LogError
 from ottla.log.partition import Partition
 from ottla.wire.api.list_offsets import (
@@ -32,6 +33,8 @@ from ottla.wire.api.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
+from ottla.wire.schema import Message
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 
@@ -46,18 +49,9 @@ _SINCE = {
 }
 
 
-def handle(
-    ctx: Context, request: ListOffsetsRequest
-) -> Generator[None, None, ListOffsetsResponse | Parked]:
+def handle(ctx: Context, request: ListOffsetsRequest) -> Message | Parked:
     lookup = _LookUp(ctx, request)
-    named: dict[str, list[ListOffsetsPartition]] = {}
-    for topic in request.topics:
-        named.setdefault(topic.name, []).extend(topic.partitions)
-        yield
-    for name, partitions in named.items():
-        yield from lookup.topic(name, partitions)
-        yield
-    return lookup.answer()
+    return answer_in_slices(ctx, lookup.look(request), lookup.looked)
 
 
 class _LookUp:
@@ -66,29 +60,45 @@ class _LookUp:
     def __init__(self, ctx: Context, request: ListOffsetsRequest) -> None:
         self._ctx = ctx
         self._committed_only = committed_only(request.isolation_level)
-        self._response = ListOffsetsResponse()
+        self._answers: dict[str, list[ListOffsetsPartitionResponse]] = {}
         self._waiting = 1
 
-    def topic(
-        self, name: str, partitions: list[ListOffsetsPartition]
-    ) -> Generator[None, None, None]:
-        answers: list[ListOffsetsPartitionResponse] = []
-        named = Counter(asked.partition_index for asked in partitions)
-        for asked in partitions:
-            index = asked.partition_index
-            if not named[index]:
-                continue  # named again: answered once
-            answer = ListOffsetsPartitionResponse(partition_index=index)
-            answers.append(answer)
-            yield
-            try:
-                if named[index] > 1:
-                    named[index] = 0
-                    raise KafkaError(Error.INVALID_REQUEST)
-                self._look(answer, find(self._ctx.broker, name, index), asked)
-            except (KafkaError, LogError) as error:
-                self._failed(answer, error)
-        self._response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
+    def look(self, request: ListOffsetsRequest) -> Iterator[None]:
+        """Steps that look at every partition, or begin to."""
+        for name, partitions in (yield from by_name(request.topics)).items():
+            answers = self._answers[name] = []
+            for index, asked in partitions.items():
+                answer = ListOffsetsPartitionResponse(partition_index=index)
+                answers.append(answer)
+                try:
+                    if len(asked) > 1:  # answered once, with an error (KafkaApis)
+                        raise KafkaError(Error.INVALID_REQUEST)
+                    self._look(answer, find(self._ctx.broker, name, index), asked[0])
+                except (KafkaError, LogError) as error:
+                    self._failed(answer, error)
+                yield
+
+    def looked(self) -> Message | Parked:
+        """There are no more steps."""
+        self._waiting -= 1
+        if self._waiting:
+            return self._ctx.park()
+        return answer_in_slices(self._ctx, *self._told())
+
+    def _done(self) -> None:
+        """A look-up has ended."""
+        self._waiting -= 1
+        if not self._waiting:
+            reply_in_slices(self._ctx, *self._told())
+
+    def _told(self) -> tuple[Iterator[None], Callable[[], Encoded]]:
+        topics = Rows(ListOffsetsResponse, "topics", self._ctx.header.api_version)
+
+        def tell() -> Iterator[None]:
+            for name, answers in self._answers.items():
+                yield from topics.add_of(ListOffsetsTopicResponse(name=name), "partitions", answers)
+
+        return tell(), lambda: Encoded(topics.within(ListOffsetsResponse()))
 
     def _look(
         self,
@@ -132,17 +142,6 @@ class _LookUp:
         except Exception:
             self._waiting -= 1  # `done` is not called any more
             raise
-
-    def answer(self) -> ListOffsetsResponse | Parked:
-        self._waiting -= 1
-        if not self._waiting and not self._ctx.parked:
-            return self._response
-        return self._ctx.park()
-
-    def _done(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self._ctx.reply(self._response)
 
     def _failed(self, answer: ListOffsetsPartitionResponse, error: KafkaError | LogError) -> None:
         if isinstance(error, LogError):

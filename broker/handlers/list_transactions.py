@@ -16,8 +16,8 @@ from typing import Final
 
 import re2  # type: ignore[import-untyped] # it has no annotations
 
-from ottla.broker.context import Api, Context, Encoded
-from ottla.broker.slices import Rows
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context
 from ottla.broker.transaction_states import STATE_OF, Transaction
 from ottla.wire.api.list_transactions import (
     ListTransactionsRequest,
@@ -25,6 +25,7 @@ from ottla.wire.api.list_transactions import (
     TransactionState,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 #: Bytes that RE2 may use for one pattern; 8 MiB by default. Matching takes the time of pattern
@@ -37,7 +38,7 @@ _Filter = Callable[[Transaction], bool]
 def handle(ctx: Context, request: ListTransactionsRequest) -> Message | Context:
     transactions = ctx.broker.transactions
     filters = _filters(request, transactions.now_ms())
-    found = Rows(TransactionState)
+    found = Rows(ListTransactionsResponse, "transaction_states", ctx.header.api_version)
     unknown = [name for name in request.state_filters if name not in STATE_OF]
 
     def look() -> Iterator[None]:
@@ -48,7 +49,7 @@ def handle(ctx: Context, request: ListTransactionsRequest) -> Message | Context:
 
     def finish() -> Encoded:
         head = ListTransactionsResponse(unknown_state_filters=unknown)
-        return Encoded(found.end_of(head, ctx.header.api_version))
+        return Encoded(found.within(head))
 
     return transactions.answer_in_slices(ctx, look(), finish)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.broker.context import Api, Context, Encoded, Parked
+from ottla.broker.answers import Encoded
+from ottla.broker.context import Api, Context, Parked
 from ottla.broker.features import FEATURES
-from ottla.broker.slices import answer_in_slices, rows_for
+from ottla.broker.slices import answer_in_slices
 from ottla.log.tickets import Ticket
 from ottla.wire.api.update_features import (
     FeatureUpdateKey,
@@ -20,6 +21,7 @@ from ottla.wire.api.update_features import (
     UpdateFeaturesResponse,
 )
 from ottla.wire.errors import Error, KafkaError
+from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -29,7 +31,7 @@ _NAMED: Final = (0, 1)
 
 def handle(ctx: Context, request: UpdateFeaturesRequest) -> Message | Parked:
     levels: dict[str, int] = {}
-    results = rows_for(ctx, UpdatableFeatureResult)
+    results = Rows(UpdateFeaturesResponse, "results", ctx.header.api_version)
 
     def judge() -> Iterator[None]:
         for update in request.feature_updates:
@@ -46,7 +48,7 @@ def handle(ctx: Context, request: UpdateFeaturesRequest) -> Message | Parked:
 
     def done(_: Ticket) -> Message:
         head, version = UpdateFeaturesResponse(error_message=None), ctx.header.api_version
-        return Encoded(results.end_of(head, version)) if version in _NAMED else head
+        return Encoded(results.within(head)) if version in _NAMED else head
 
     return answer_in_slices(ctx, judge(), finish)
 

@@ -27,12 +27,7 @@ MEMORY: Final = 96 << 20
 FACTOR: Final = 8
 
 #: What holds the loop or takes memory as yet: fewer elements show it.
-OFFENDERS: Final = {
-    "AlterConfigs": (10_000, "all resources are altered in one go"),
-    "IncrementalAlterConfigs": (10_000, "all resources are altered in one go"),
-    "DescribeConfigs": (200, "a resource named again is described again, all in one go"),
-    "Metadata": (150, "topics that it makes are all made in one go"),
-}
+OFFENDERS: Final[dict[str, tuple[int, str]]] = {}
 
 APIS: Final = sorted({case.cls.__name__.removesuffix("Request") for case in cases(False)})
 

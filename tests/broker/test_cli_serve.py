@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
 import signal
 import socket
+import struct
+import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,7 +152,8 @@ def test_further_signals_change_nothing(tmp_path: Path) -> None:
         client = Connection(host, int(port))
         for _ in range(200):  # more than all buffers on the way hold
             client.tell(request, 4)
-        assert client._receive()  # the first answer is there: more are on their way
+        assert client._receive()
+        settled(client._socket)  # nothing further arrives: the broker waits for us to read
         broker.process.send_signal(signal.SIGTERM)
         while not refused(host, int(port)):
             pass
@@ -159,6 +164,16 @@ def test_further_signals_change_nothing(tmp_path: Path) -> None:
     assert status == STOPPED
     assert "SIGINT: stopping already" in errors
     assert json.loads((tmp_path / "mark").read_text())["clean"] is True
+
+
+def settled(sock: socket.socket) -> None:
+    """Wait until no more bytes arrive that nobody reads."""
+    arrived, times = -1, 0
+    while times < 10:
+        now = struct.unpack("i", fcntl.ioctl(sock, termios.FIONREAD, bytes(4)))[0]
+        times = times + 1 if now == arrived else 0
+        arrived = now
+        time.sleep(0.1)
 
 
 def refused(host: str, port: int) -> bool:

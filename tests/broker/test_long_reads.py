@@ -10,7 +10,7 @@ import pytest
 from tests.broker.harness import Client, Harness, VirtualClock
 from tests.group.simulated import commit_request, subscription
 
-from ottla.group.long_reads import LONG
+from ottla.broker.slices import SLICE_MS
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
 from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -24,17 +24,18 @@ from ottla.wire.api.offset_fetch import (
 from ottla.wire.errors import Error
 from ottla.wire.schema import Message
 
+LONG = 200
 PARTITIONS = 5 * LONG + 1
 
 
 class SlowClock(VirtualClock):
-    """Each look at it takes a while, so that no slice has more than one step."""
+    """Each look at it takes a while, so that a slice has ten steps."""
 
     slow = False
 
     def monotonic_ms(self) -> float:
         if self.slow:
-            self.passed_ms += 1
+            self.passed_ms += SLICE_MS / 10
         return super().monotonic_ms()
 
 
@@ -64,7 +65,7 @@ def in_slices(harness: Harness, request: Message, version: int) -> tuple[Any, in
         assert turns < 1000
         beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="nobody")
         assert other.call(beat, 4).error_code == Error.UNKNOWN_MEMBER_ID
-        harness.pass_time(1)
+        harness.pass_time(SLICE_MS)
     return answer, turns
 
 
@@ -135,7 +136,7 @@ def test_a_group_that_goes_meanwhile_is_not_listed(harness: Harness) -> None:
     last = list(registry.groups)[-1]
     del registry.groups[last]
     while (answer := client.receive()) is None:
-        harness.pass_time(1)
+        harness.pass_time(SLICE_MS)
     assert last not in {group.group_id for group in answer.groups}
     assert len(answer.groups) == 2 * LONG
 
@@ -153,7 +154,7 @@ def test_what_is_decided_meanwhile_is_on_disk_before_it_is_told(harness: Harness
     )
     member.send(join, 3)
     while (answer := client.receive()) is None:
-        harness.pass_time(1)
+        harness.pass_time(SLICE_MS)
     assert answer.groups[-1].group_state == "CompletingRebalance"
     assert member.receive() is not None
 
@@ -161,10 +162,10 @@ def test_what_is_decided_meanwhile_is_on_disk_before_it_is_told(harness: Harness
 def test_a_commit_that_fails_ends_it(harness: Harness) -> None:
     client = harness.client()
     client.send(named(9), 9)
-    harness.pass_time(1)
+    harness.pass_time(SLICE_MS)
     assert client.receive() is None
     harness.broker.coordinator._reset(None)
-    harness.pass_time(1)
+    harness.pass_time(SLICE_MS)
     assert client.receive().groups[0].error_code == Error.NOT_COORDINATOR
 
 
@@ -174,5 +175,5 @@ def test_a_client_that_goes_costs_nothing_more(harness: Harness) -> None:
     client.send(named(9), 9)
     assert len(harness.broker.timers) == before + 1
     client.connection.close("gone")
-    harness.pass_time(1)
+    harness.pass_time(SLICE_MS)
     assert len(harness.broker.timers) == before

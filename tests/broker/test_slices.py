@@ -11,7 +11,7 @@ import pytest
 from tests.broker.harness import Client, Harness, VirtualClock
 from tests.broker.txnkit import NEW, OLD, TxnProducer, seen
 
-from ottla.broker.slices import SLICE_MS, Rows
+from ottla.broker.slices import SLICE_MS
 from ottla.wire.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -25,11 +25,7 @@ from ottla.wire.api.alter_replica_log_dirs import (
 from ottla.wire.api.api_versions import ApiVersionsRequest
 from ottla.wire.api.describe_producers import (
     DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
     TopicRequest,
-    TopicResponse,
 )
 from ottla.wire.api.describe_quorum import (
     DescribeQuorumRequest,
@@ -43,15 +39,10 @@ from ottla.wire.api.describe_user_scram_credentials import (
 )
 from ottla.wire.api.elect_leaders import (
     ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
     TopicPartitions,
 )
 from ottla.wire.api.list_transactions import (
     ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionState,
 )
 from ottla.wire.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.wire.api.write_txn_markers import (
@@ -59,7 +50,6 @@ from ottla.wire.api.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from ottla.wire.compile import encode
 from ottla.wire.errors import Error
 from ottla.wire.schema import Message
 
@@ -325,56 +315,3 @@ def test_markers_that_are_refused_are_judged_once_each(
     assert producer.end() is Error.NONE
     assert judged == 2 * WIDE
     assert seen(harness, "wide") == [b"a"]
-
-
-# ------------------------------------------------------------------------------------------- rows
-
-
-@pytest.mark.parametrize("count", [0, 1, 126, 127, 199, 200, 201, 1000])
-def test_rows_are_the_same_bytes_as_a_list(count: int) -> None:
-    states = [
-        TransactionState(transactional_id=f"x{n}", producer_id=n, transaction_state="Empty")
-        for n in range(count)
-    ]
-    rows = Rows(TransactionState)
-    for state in states:
-        rows.add(state)
-    whole = ListTransactionsResponse(unknown_state_filters=["?"], transaction_states=states)
-    head = ListTransactionsResponse(unknown_state_filters=["?"])
-    assert rows.end_of(head, 2) == b"".join(encode(whole, 2))
-
-
-def test_rows_within_rows_are_the_same_bytes_as_lists() -> None:
-    counts = (0, 1, 300, 0)
-    outer, partitions = Rows(TopicResponse), []
-    for number in range(2):
-        middle = Rows(PartitionResponse)
-        partitions = []
-        for index, count in enumerate(counts):
-            states = [ProducerState(producer_id=n, producer_epoch=number) for n in range(count)]
-            inner = Rows(ProducerState)
-            for state in states:
-                inner.add(state)
-            middle.add_with(PartitionResponse(partition_index=index), inner)
-            partitions.append(PartitionResponse(partition_index=index, active_producers=states))
-        if number:
-            outer.add_with(TopicResponse(name="t1"), middle)
-        else:
-            outer.add(TopicResponse(name="t0"))
-    topics = [TopicResponse(name="t0"), TopicResponse(name="t1", partitions=partitions)]
-    whole = b"".join(encode(DescribeProducersResponse(topics=topics), 0))
-    assert outer.end_of(DescribeProducersResponse(), 0) == whole
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("count", [0, 1, 300])
-def test_rows_are_written_in_the_version_of_the_answer(version: int, count: int) -> None:
-    elected = [PartitionResult(partition_id=n, error_code=84) for n in range(count)]
-    inner = Rows(PartitionResult, version, flexible=version >= 2)
-    for one in elected:
-        inner.add(one)
-    outer = Rows(ReplicaElectionResult, version, flexible=version >= 2)
-    outer.add_with(ReplicaElectionResult(topic="t"), inner)
-    result = ReplicaElectionResult(topic="t", partition_result=elected)
-    whole = encode(ElectLeadersResponse(replica_election_results=[result]), version)
-    assert outer.end_of(ElectLeadersResponse(), version) == b"".join(whole)
