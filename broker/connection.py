@@ -119,6 +119,7 @@ class Connection:
         "_waiting",
         "backlog",
         "client_host",
+        "client_port",
         "closed",
         "listener",
         "owner",
@@ -129,6 +130,7 @@ class Connection:
         self._host = host
         self.listener = listener
         self.client_host = client_host
+        self.client_port = 0
         #: Why the connection is to be closed; None while it is open.
         self.closed: str | None = None
         #: Whoever owns the socket keeps itself here, to be found by `touched`.
@@ -149,6 +151,12 @@ class Connection:
         self._out_bytes = 0
         self._sending = False  # the socket has more to send than it likes
         self._waiting = False  # in the budget's list of those who wait for room
+
+    @property
+    def client(self) -> str:
+        """Address and port, for people."""
+        host = f"[{self.client_host}]" if ":" in self.client_host else self.client_host
+        return f"{host}:{self.client_port}"
 
     # -- bytes in ---------------------------------------------------------------------------------
 

@@ -18,10 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.broker.answers import Kept
+from ottla.broker.api_names import api_name
+from ottla.broker.complaints import Complaints
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.coordinator import Coordinator
+from ottla.broker.deeds import Deeds
 from ottla.broker.features import Features
 from ottla.broker.limits import Unsent
+from ottla.broker.loggers import shown
 from ottla.broker.slices import Slices
 from ottla.broker.transactions import Transactions
 from ottla.log.tickets import Ticket
@@ -88,6 +92,9 @@ class Broker:
     unsent: Unsent = field(init=False)
     #: Large answers about topics and settings.
     kept: Kept = field(init=False)
+    #: Lines about what clients do wrong, and about what they change.
+    complaints: Complaints = field(init=False)
+    deeds: Deeds = field(init=False)
     #: Levels in force of the cluster's features; made of the rest.
     features: Features = field(init=False)
     #: Consumer groups; made of the rest.
@@ -104,6 +111,8 @@ class Broker:
         self.slices = Slices(self.clock, self.timers, self.unsent)
         self.kept = Kept(self.slices)
         self.topics.on_change(self.kept.clear)
+        self.complaints = Complaints(self.clock)
+        self.deeds = Deeds(self.clock)
         self.features = Features(self.store)
         self.coordinator = Coordinator(self)
         self.transactions = Transactions(self)
@@ -141,6 +150,17 @@ class Context:
     def client_host(self) -> str:
         """The client's address, as DescribeGroups shows it."""
         return self.connection.client_host
+
+    @property
+    def client(self) -> str:
+        """The client as the log names it."""
+        name = self.header.client_id
+        return f"{self.connection.client} (client id {'none' if name is None else shown(name)})"
+
+    @property
+    def api(self) -> str:
+        """The API's name."""
+        return api_name(self.header.api_key)
 
     @property
     def now_ms(self) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 from ottla.broker.answers import Encoded
+from ottla.broker.complaints import Allowance
 from ottla.broker.loggers import shown
 from ottla.broker.operations import GROUP_OPERATIONS
 from ottla.broker.slices import answer_in_slices
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from ottla.log.tickets import Ticket
 
 _logger = logging.getLogger(__name__)
+
+#: Lines in the log about generations, of one group and of all: at once, and the ms until one more.
+_GROUP_LINES: Final = (20, 10_000)
+_ALL_LINES: Final = (1000, 1000)
 
 TABLES: Final = {
     GROUPS: Table.GROUPS,
@@ -77,6 +82,7 @@ class Coordinator:
         self._timers = broker.timers
         self._clock = broker.clock
         self._broker = broker
+        self._lines = Allowance(broker.clock, _GROUP_LINES, _ALL_LINES)
         self._settings = settings_of(broker.config)
         self._rows = CommittedRows(broker.store)
         self._catalog = TopicCatalog(broker.topics)
@@ -277,14 +283,18 @@ class Coordinator:
     def _release(self, out: Outcome) -> None:
         _reply(out.replies)
         for done in out.rebalances:
-            _logger.info(
-                "group %s is at generation %d with %d members after %d ms: %s",
-                shown(done.group_id),
-                done.generation_id,
-                done.members,
-                done.took_ms,
-                shown(done.reason),
-            )
+            more = self._lines.take(done.group_id)
+            if more is not None:
+                _logger.info(
+                    "group %s is at generation %d with %d member%s after %d ms: %s%s",
+                    shown(done.group_id),
+                    done.generation_id,
+                    done.members,
+                    "" if done.members == 1 else "s",
+                    done.took_ms,
+                    shown(done.reason),
+                    more,
+                )
 
     def _fail(self, out: Outcome) -> None:
         replies: Sequence[tuple[Any, Message]] = out.replies

@@ -24,8 +24,11 @@ from typing import Any, Final
 
 from ottla.broker import handlers
 from ottla.broker.answers import Encoded
+from ottla.broker.api_names import api_name
 from ottla.broker.connection import Connection, Slot
 from ottla.broker.context import Api, Broker, CloseConnection, Context
+from ottla.broker.deeds import DEEDS
+from ottla.broker.loggers import shown
 from ottla.log.errors import LogError
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.compile import decode_steps, decoders, encode_few, encode_steps
@@ -78,12 +81,14 @@ def announced(apis: Mapping[int, Api]) -> list[ApiVersion]:
 class Route:
     """One version of one API."""
 
-    __slots__ = ("_flexible_response", "ahead", "api", "decoders", "flexible", "version")
+    __slots__ = ("_flexible_response", "ahead", "api", "decoders", "deed", "flexible", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
         self.version = version
         self.ahead = api.ahead
+        #: What is to be logged of its requests, if anything is.
+        self.deed = DEEDS.get(api.request.api_key)
         self.decoders = decoders(api.request)
         self.flexible = version >= api.request.flexible
         # A client that does not know yet what we speak has to be able to read the answer.
@@ -106,6 +111,8 @@ class Route:
 
     def reply(self, ctx: Context, slot: Slot, response: Message) -> None:
         """Answer a parked request."""
+        if self.deed is not None:
+            self.note(ctx, response)
         try:
             buffers = self.frame(ctx.header.correlation_id, response)
         except Long:
@@ -114,6 +121,13 @@ class Route:
             slot.close(_unanswerable(ctx))
         else:
             slot.fill(buffers)
+
+    def note(self, ctx: Context, response: Message) -> None:
+        """Log what the request has changed."""
+        assert self.deed is not None
+        if not self.deed.changes(ctx.request):
+            return
+        ctx.broker.slices.run(ctx.broker.deeds.write(self.deed, ctx, self.api.response, response))
 
     def write(self, ctx: Context, slot: Slot, response: Message) -> Generator[None, None, None]:
         """Answer with a long response, step by step."""
@@ -134,7 +148,7 @@ class Route:
         if isinstance(error, CloseConnection):
             slot.close(str(error))
             return
-        request, told, on_error = ctx.request, as_kafka_error(ctx, error), self.api.on_error
+        request, told, on_error = ctx.request, _refusal(ctx, error), self.api.on_error
 
         def made(response: Message | Exception) -> None:
             if isinstance(response, Message):
@@ -200,7 +214,7 @@ class Dispatcher:
             except Exception as error:
                 self._failed(ctx, error)
         except (FrameError, CloseConnection) as error:
-            connection.close_in_turn(str(error))
+            connection.close_in_turn(_concerning(frame, error))
         except StructError:
             connection.close_in_turn(f"a request of {len(frame) - PREFIX} bytes has no header")
 
@@ -257,6 +271,8 @@ class Dispatcher:
         if slot is not None:
             ctx._route.reply(ctx, slot, response)
             return
+        if ctx._route.deed is not None:
+            ctx._route.note(ctx, response)
         try:
             buffers = ctx._route.frame(ctx.header.correlation_id, response)
         except Long:
@@ -271,7 +287,7 @@ class Dispatcher:
             ctx._route.fail(ctx, slot, error)
             return
         try:
-            response = ctx._route.api.on_error(ctx.request, as_kafka_error(ctx, error))
+            response = ctx._route.api.on_error(ctx.request, _refusal(ctx, error))
             self._answer(ctx, response)
         except CloseConnection as closing:
             _close(ctx, str(closing))
@@ -284,8 +300,8 @@ class Dispatcher:
         Kafka does it: no layout can be guessed."""
         api = self._broker.apis.get(key)
         if key != API_VERSIONS or api is None:
-            what = "is not served" if api is None else "is not one that was announced"
-            raise CloseConnection(f"version {version} of API {key} {what}")
+            what = "it is not served" if api is None else "this version was not announced"
+            raise CloseConnection(what)
         own = announced({key: api})
         response = ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=own)
         return Route(api, 0).frame(correlation_id, response)
@@ -302,9 +318,28 @@ def as_kafka_error(ctx: Context, error: Exception) -> KafkaError:
     return KafkaError(Error.UNKNOWN_SERVER_ERROR)
 
 
+def _refusal(ctx: Context, error: Exception) -> KafkaError:
+    """What the client is told, which is logged, too."""
+    told = as_kafka_error(ctx, error)
+    if ctx._route.deed is None:
+        ctx.broker.complaints.refused(ctx, told)
+    return told
+
+
+def _concerning(frame: Buffer, error: Exception) -> str:
+    """What is wrong with a request that was not understood, with its name as far as that can be
+    read."""
+    try:
+        header, _ = decode_request_header(frame, PREFIX)
+    except FrameError:
+        return str(error)
+    return f"{_name(header)}: {error}"
+
+
 def _close(ctx: Context, reason: str) -> None:
     """Close the connection instead of answering; also a request that is parked already, which
     nobody else is going to answer."""
+    reason = f"{_name(ctx.header)}: {reason}"
     slot = ctx._slot or ctx._held
     if slot is None:
         ctx.connection.close_in_turn(reason)
@@ -315,8 +350,9 @@ def _close(ctx: Context, reason: str) -> None:
 def _unanswerable(ctx: Context, error: Exception | None = None) -> str:
     """Logs the exception (else the one at hand) that kept an answer from being made."""
     _logger.error("no answer could be made to %s", _name(ctx.header), exc_info=error or True)
-    return f"no answer could be made to API {ctx.header.api_key}"
+    return "no answer could be made"
 
 
 def _name(header: RequestHeader) -> str:
-    return f"API {header.api_key} version {header.api_version} from {header.client_id!r}"
+    name = "none" if header.client_id is None else shown(header.client_id)
+    return f"{api_name(header.api_key)} version {header.api_version} of client id {name}"

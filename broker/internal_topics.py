@@ -8,6 +8,7 @@ nothing can be produced to it. Deleting it loses nothing; the next such question
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ from ottla.log.errors import LogError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Broker
+
+_logger = logging.getLogger(__name__)
 
 #: GroupCoordinatorService.groupMetadataTopicConfigs and TransactionStateManager's, with the
 #: defaults of offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
@@ -57,3 +60,4 @@ def ensure(broker: Broker, name: str) -> None:
     if broker.topics.admitted(name) is None and broker.store.refusing is None:
         with suppress(LogError):
             broker.topics.create([plan(broker, name)])
+            _logger.info("topic created by the broker itself: %s", name)

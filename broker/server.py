@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from ottla.broker.complaints import Complaints
 from ottla.broker.connection import Connection
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import Dispatcher
@@ -85,7 +84,8 @@ class Peer(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
-        self.connection.client_host = peername[0] if peername else ""
+        if peername:
+            self.connection.client_host, self.connection.client_port = peername[:2]
         self._server.opened(self)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -164,7 +164,7 @@ class Server:
         self.ahead = dispatcher.ahead
         #: Handles one request of a connection (connection.py).
         self.handle = dispatcher.handle
-        self.complaints = Complaints(broker.clock)
+        self.complaints = broker.complaints
         #: Every open connection.
         self.peers: set[Peer] = set()
         self.per_host: Counter[str] = Counter()
@@ -243,7 +243,7 @@ class Server:
             reason = f"max.connections.per.ip={config.max_connections_per_ip} are open"
         if reason is not None:
             peer.connection.closed = reason
-            self.complaints.about(host, reason)
+            self.complaints.about(host, peer.connection.client, reason)
             peer.transport.abort()
             return
         peer.counted = True
@@ -343,8 +343,9 @@ class Server:
         """Close a socket from our side: what has been answered is still sent."""
         transport = peer.transport
         if not transport.is_closing():
-            assert peer.connection.closed is not None
-            self.complaints.about(peer.connection.client_host, peer.connection.closed)
+            connection = peer.connection
+            assert connection.closed is not None
+            self.complaints.about(connection.client_host, connection.client, connection.closed)
             transport.close()
 
     # -- what the log tells ------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from ottla.broker.answers import Encoded
 from ottla.broker.context import Api, Context, Parked
@@ -144,7 +145,15 @@ class _Answer:
         """Make what is missing, to answer once it is there: a client told to try again would wait
         for its back-off first."""
         made = self._prepared
-        return self._topics.admit(made) if made.topics else self._topics.settled()
+        if not made.topics:
+            return self._topics.settled()
+        ticket = self._topics.admit(made)
+        ticket.then(partial(self._made, list(made.topics)))
+        return ticket
+
+    def _made(self, names: list[str], ticket: Ticket) -> None:
+        if ticket.error is None:
+            self._ctx.broker.deeds.topics_made(self._ctx, names)
 
     # ------------------------------------------------------------------------------------ answers
 

@@ -288,6 +288,8 @@ class _Production:
             raise KafkaError(Error.INVALID_TOPIC_EXCEPTION)
 
     def _refused(self, index: int, error: KafkaError) -> PartitionProduceResponse:
+        if self._failed is None:  # the first one stands for all of the request
+            self._ctx.broker.complaints.refused(self._ctx, error)
         self._failed = error
         answer = PartitionProduceResponse(index=index)
         self._refuse(answer, error)

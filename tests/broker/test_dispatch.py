@@ -12,6 +12,7 @@ import pytest
 from tests.broker.harness import Client, Harness, make_batch
 from tests.wire.messages import full, versions
 
+from ottla.broker.api_names import api_name
 from ottla.broker.context import CloseConnection, Context
 from ottla.broker.dispatch import Route, announced, load_apis
 from ottla.broker.slices import SLICE_MS
@@ -160,6 +161,17 @@ def test_trap_4_any_other_version_out_of_range_closes_the_connection(
 ) -> None:
     assert raw_answer(client, framed(header(key, version))) == b""
     assert client.closed is not None
+
+
+def test_every_api_has_kafkas_name() -> None:
+    for key, api in load_apis().items():
+        assert api_name(key) + "Request" == api.request.__name__
+    assert (api_name(49), api_name(18245)) == ("AlterClientQuotas", "API 18245")
+
+
+def test_a_request_that_is_not_served_is_named_with_its_client(client: Client) -> None:
+    client.raw(struct.pack(">ihhih2s", 12, 49, 0, 1, 2, b"me"))
+    assert client.closed == "AlterClientQuotas version 0 of client id me: it is not served"
 
 
 def test_trap_5_produce_is_announced_from_version_0() -> None:
@@ -364,4 +376,4 @@ def test_a_handler_may_close_the_connection(harness: Harness, client: Client) ->
 
     replace_api(harness, handle=handle)
     client.send(METADATA, 12)
-    assert client.closed == "because"
+    assert client.closed == "Metadata version 12 of client id test: because"

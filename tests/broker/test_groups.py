@@ -194,7 +194,7 @@ class TestTime:
         caplog.set_level("INFO", "ottla.broker.coordinator")
         member = stable(harness)
         (line,) = caplog.messages
-        assert line.startswith("group g is at generation 1 with 1 members after ")
+        assert line.startswith("group g is at generation 1 with 1 member after ")
         assert line.endswith(f"{member.member_id} joins")
 
 
