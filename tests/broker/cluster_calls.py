@@ -180,7 +180,11 @@ def changing(topics: int, groups: int) -> Iterator[tuple[str, Message, int]]:
     yield "CreateTopics", _created("more", topics), 7
     yield "CreateTopics, one wide", _created("wide", 1, 10_000), 7
     grown = [CreatePartitionsTopic(name=name, count=PARTITIONS + 1) for name in names]
-    yield "CreatePartitions, every topic", CreatePartitionsRequest(topics=grown), 3
+    yield (
+        "CreatePartitions, every topic",
+        CreatePartitionsRequest(topics=grown, timeout_ms=60_000),
+        3,
+    )
     made = [MetadataRequestTopic(name=f"made-{number}") for number in range(topics)]
     wanted = MetadataRequest(topics=made, allow_auto_topic_creation=True)
     yield "Metadata, every topic to be made", wanted, 12
@@ -197,7 +201,7 @@ def changing(topics: int, groups: int) -> Iterator[tuple[str, Message, int]]:
     group_ids = [group(number) for number in range(groups)]
     yield "DeleteGroups, all", DeleteGroupsRequest(groups_names=group_ids), 2
     gone = [DeleteTopicState(name=name) for name in names]
-    yield "DeleteTopics, all", DeleteTopicsRequest(topics=gone), 6
+    yield "DeleteTopics, all", DeleteTopicsRequest(topics=gone, timeout_ms=60_000), 6
     yield "DeleteTopics, the wide one", _deleted("wide-0"), 6
 
 
@@ -292,4 +296,4 @@ def _created(prefix: str, count: int, partitions: int = PARTITIONS) -> CreateTop
 
 
 def _deleted(name: str) -> DeleteTopicsRequest:
-    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=60_000)
