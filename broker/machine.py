@@ -33,11 +33,28 @@ def boot_id() -> str:
     return ""
 
 
+#: Kept back for the log, at least; of few descriptors no more than half.
+_KEPT_BACK = 64
+
+
+def descriptors_for_connections() -> int:
+    """A connection may have a file descriptor below this number; those from here up are for files.
+
+    The system gives out the lowest number that is free. So clients, however many connections they
+    open and leave idle, never hold a number from here up, and the log can go on: a segment that is
+    begun takes a few for a moment, every sealed one takes one. An eighth of all is kept back.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return soft - min(max(_KEPT_BACK, soft // 8), soft // 2)
+
+
 def allow_descriptors() -> None:
     """Raise the limit of open files to the most that the system allows, as Java does for Kafka.
 
-    Every connection and every sealed segment takes one; where the limit is reached no segment can
-    be begun, so writes would be refused. Shells start programs with 1024, or 256 on macOS.
+    Every connection and every sealed segment takes one. Shells start programs with 1024, or 256 on
+    macOS.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in _DESCRIPTORS if hard == resource.RLIM_INFINITY else (hard,):

@@ -20,6 +20,7 @@ from ottla.broker.context import Broker
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.limits import Budget, Limits
 from ottla.broker.listeners import Listener
+from ottla.broker.machine import descriptors_for_connections
 from ottla.log.errors import LogError
 from ottla.log.options import Table
 from ottla.log.producer_ids import KEY as NEXT_PRODUCER_ID
@@ -168,6 +169,7 @@ class Server:
         #: Every open connection.
         self.peers: set[Peer] = set()
         self.per_host: Counter[str] = Counter()
+        self._descriptors = descriptors_for_connections()
         self._loop = loop
         self._servers: list[asyncio.Server] = []
         self._dirty: list[Connection] = []
@@ -241,6 +243,12 @@ class Server:
             reason = f"max.connections={config.max_connections} are open"
         elif self.per_host[host] >= config.max_connections_per_ip:
             reason = f"max.connections.per.ip={config.max_connections_per_ip} are open"
+        elif peer.transport.get_extra_info("socket").fileno() >= self._descriptors:
+            reason = (
+                f"{self._descriptors} file descriptors are in use, the rest is kept for the log:"
+                " raise the limit of open files (ulimit -n, LimitNOFILE) or lower"
+                " connections.max.idle.ms"
+            )
         if reason is not None:
             peer.connection.closed = reason
             self.complaints.about(host, peer.connection.client, reason)

@@ -42,6 +42,7 @@ class Maintenance:
         self._sealing: set[int] = set()
         self._seal_again_ms = 0
         self._roll_again_ms = 0
+        self._try_roll_ms = 0
         self._expire_ms = 0
         #: The active segment whose age is known, and when it was of age 0, by `steady_ms`.
         self._aging: ActiveSegment | None = None
@@ -76,6 +77,9 @@ class Maintenance:
         ):
             self._roll_again_ms = steady_ms + RETRY_MS
             store.roll()
+        if steady_ms >= self._try_roll_ms:
+            self._try_roll_ms = steady_ms + RETRY_MS
+            store.pipeline.try_roll()
         self._expire_producers(now_ms, steady_ms)
         self.sweep.tick(now_ms, steady_ms)
 

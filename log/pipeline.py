@@ -144,6 +144,11 @@ class Pipeline:
             self.group.time_ms = self.now_ms
             self._submit()
 
+    def try_roll(self) -> None:
+        """Where no new segment could be begun, try it again with the next commit."""
+        if self.committer is not None:
+            self.committer.try_roll = True
+
     def settled(self) -> Ticket:
         """See Store.settled."""
         if self.group.extents or self.group.changes:
@@ -246,14 +251,21 @@ class Pipeline:
             new = ActiveSegment.create(self._folder, self.committed + 1, self.now_ms, self.options)
         except (lmdb.Error, OSError) as error:
             _logger.error("%s: no new segment can be begun: %s", self._folder.segments, error)
-            old.reopen(self.options)
+            self._reopen(old)
             return False
         layout.active = new
         if old.last >= old.first:
-            old.reopen(self.options)
+            self._reopen(old)
             layout.rolled.append(old)
             self._effects.seal(old)
         return True
+
+    def _reopen(self, segment: ActiveSegment) -> None:
+        """For reading; where that fails too it is tried again, or sealed, which does without."""
+        try:
+            segment.reopen(self.options)
+        except lmdb.Error as error:
+            _logger.error("%s cannot be opened again: %s", segment.path, error)
 
 
 def size_of(changes: Sequence[Change]) -> int:

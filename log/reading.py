@@ -235,7 +235,7 @@ def _take_chain(segments: list[SealedSegment], number: int, out: _Collector) -> 
 
 def _take_active(segment: ActiveSegment, extents: ActiveExtents, out: _Collector) -> bool:
     """Copy from a segment whose index is in RAM; whether there may be more."""
-    with segment.env.begin(buffers=True) as txn:
+    with segment.reading() as txn:
         for index in range(extents.locate(out.offset), len(extents.lasts)):
             first, last, _, commit, position, length, slot, _ = extents.row(index)
             if first >= out.end:

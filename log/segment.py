@@ -17,7 +17,7 @@ import lmdb
 
 from ottla.log import pages
 from ottla.log.commit import KEY, BadCommit, Commit, Extent, encode, parse
-from ottla.log.errors import Damaged, NewerFormat
+from ottla.log.errors import Damaged, LogError, NewerFormat
 from ottla.log.extents import ActiveIndex, BadIndex, SealedIndex, Totals, read_footer
 from ottla.log.folder import FILE_MODE, FORMAT, Folder, SealedName, active_name, create_file
 from ottla.log.header import BadHeader, SegmentHeader
@@ -141,9 +141,16 @@ class ActiveSegment:
                 self.used += len(value) // PAGE * PAGE + 2 * PAGE
         self.used += TREE_PAGES * PAGE
 
+    def reading(self) -> lmdb.Transaction[memoryview]:
+        """A snapshot of it. Raises LogError where it could not be opened again after a failure."""
+        try:
+            return self.env.begin(buffers=True)
+        except lmdb.Error as error:
+            raise LogError(f"{self.path} cannot be read: {error}") from None
+
     def get(self, commit: int, slot: int, start: int, length: int) -> bytes:
-        """A copy of part of one value."""
-        with self.env.begin(buffers=True) as txn:
+        """A copy of part of one value. Raises LogError."""
+        with self.reading() as txn:
             value = txn.get(KEY.pack(commit, slot))
             if value is None or len(value) < start + length:
                 raise Damaged(self.path, f"commit {commit} slot {slot} is not as its index says")

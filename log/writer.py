@@ -11,6 +11,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import lmdb
 
 from ottla.log.commit import ROW_SIZE, Group, Row, encode
 from ottla.log.errors import DiskFull, WriteFailed
-from ottla.log.folder import Folder
+from ottla.log.folder import Folder, active_name
 from ottla.log.options import Change, StoreOptions
 from ottla.log.segment import PAGE, TREE_PAGES, ActiveSegment
 
@@ -28,6 +29,8 @@ _logger = logging.getLogger(__name__)
 _OVERHEAD = TREE_PAGES * PAGE
 #: The system is asked for the free space at the latest after so many bytes.
 _ASK_BYTES = 8 << 20
+#: While no new segment can be begun, the old one may get so many times its extents.
+_MOST_EXTENTS = 4
 
 
 class Rolled(NamedTuple):
@@ -72,6 +75,10 @@ class Committer:
         self._written = 0
         #: Set by the loop: the segment is old enough, roll at the next commit.
         self.roll_due = False
+        #: Why no new segment could be begun: the old one is written on, and no other is tried
+        #: before the loop sets `try_roll`.
+        self._put_off: str | None = None
+        self.try_roll = False
 
     def commit(self, groups: list[Group]) -> Outcome:
         """Make the groups true, in one transaction. Raises CommitFailed."""
@@ -87,7 +94,7 @@ class Committer:
         try:
             rolled = self._prepare(merged)
         except CommitFailed as failure:
-            if not empty:
+            if failure.poisoned or not empty:
                 raise
             _logger.error("no new segment is begun: %s", failure)
             rolled = None  # it was about nobody's records: nobody is failed for it
@@ -130,16 +137,61 @@ class Committer:
             active.used + need > options.segment_bytes
             or self._extents + extents > options.segment_extents
         )
-        due, self.roll_due = self.roll_due, False
-        if empty or not (full or due):
+        if empty:
+            self.roll_due = False
             return None
+        if not (full or self.roll_due):
+            return None
+        most = 2 * options.segment_bytes + options.max_commit_bytes + options.max_request_bytes
+        bursting = (
+            active.used + need > most
+            or self._extents + extents > _MOST_EXTENTS * options.segment_extents
+        )
+        if self._put_off is not None and not (self.try_roll or bursting):
+            return None
+        self.try_roll = False
         try:
             new = ActiveSegment.create(self._folder, self.next_number, merged.time_ms, options)
         except (lmdb.Error, OSError) as error:
-            raise CommitFailed(self._explain(self.next_number, error, need), False) from error
+            self._take_back(need)
+            if bursting:
+                raise CommitFailed(self._explain(self.next_number, error, need), False) from error
+            self._write_on(error)
+            return None
+        if self._put_off is not None:
+            _logger.warning("%s: new segments are begun again", self._folder.segments)
+        self._put_off = None
+        self.roll_due = False
         self.active = new
         self._extents = 0
         return Rolled(active, new)
+
+    def _take_back(self, need: int) -> None:
+        """See that no file is named for a commit that the old segment is going to get: a start
+        would take it for the place of that commit and of all behind it. Raises CommitFailed where
+        that is not certain: then the old segment ends here."""
+        path = self._folder.segments / active_name(self.next_number)
+        with suppress(OSError):  # a start removes it
+            path.with_name(path.name + ".tmp").unlink(missing_ok=True)
+        try:
+            if path.exists():
+                self._folder.step("roll: take back")
+                path.with_name(path.name + "-lock").unlink(missing_ok=True)
+                path.unlink()
+                self._folder.sync()
+        except OSError as error:
+            raise CommitFailed(self._explain(self.next_number, error, need), True) from error
+
+    def _write_on(self, error: Exception) -> None:
+        """The old segment has room in its map; what is wrong with a new one need not concern it."""
+        if self._put_off is None:
+            _logger.error(
+                "%s: no new segment can be begun: %s. The old one is written on; a new one is tried"
+                " every few seconds",
+                self._folder.segments,
+                error,
+            )
+        self._put_off = str(error)
 
     def _look_for_room(self, size: int, needed: int, now_ms: int) -> None:
         """Raise CommitFailed when fewer than `needed` bytes are free.

@@ -22,10 +22,19 @@ class Serving:
     """`ottla serve` on a free port; `ready` holds what its first line says."""
 
     def __init__(
-        self, *args: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        descriptors: int | None = None,
     ) -> None:
+        """`descriptors`: the most that the process may have."""
+        command = (sys.executable, "-m", "ottla", "serve", "--port", "0", *QUIET, *args)
+        if descriptors is not None:
+            limits = f"ulimit -Sn {descriptors // 2}; ulimit -Hn {descriptors}"
+            command = ("sh", "-c", f'{limits}; exec "$@"', "sh", *command)
         self.process = subprocess.Popen(
-            (sys.executable, "-m", "ottla", "serve", "--port", "0", *QUIET, *args),
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -261,20 +261,6 @@ def test_full_disk_that_lmdb_meets_first(store: Store, disk: Disk) -> None:
     assert put(store, a, make_batch(), now_ms=10 + RETRY_MS) == 0
 
 
-def test_failed_roll_costs_only_what_was_admitted(store: Store, disk: Disk) -> None:
-    (a,) = new_partitions(store)
-    put(store, a, make_batch())
-    disk.failing["roll: rename"] = errno.EIO
-    failed = append(store, a, make_batch())
-    assert store.pipeline.committer is not None
-    store.pipeline.committer.roll_due = True
-    store.flush()
-    assert failed.ticket.error is not None
-    disk.failing.clear()
-    assert put(store, a, make_batch()) == 1
-    assert len(read_batches(store, a)) == 2
-
-
 @pytest.mark.parametrize("where", ["seal: write", "seal: flush", "seal: rename", "seal: remove"])
 def test_failed_seal_is_tried_again(store: Store, disk: Disk, where: str) -> None:
     (a,) = new_partitions(store)

@@ -235,15 +235,20 @@ class Histories(RuleBasedStateMachine):
         self.tickets = []
         self.true = self.admitted.copy()
 
-    @rule(where=st.sampled_from(["commit: write", "commit: written", "roll: create"]))
+    @rule(where=st.sampled_from(["create", "rename", "sync folder", "open"]))
+    def failed_roll(self, where: str) -> None:
+        """The old segment gets what was admitted, and what comes."""
+        self.append_one()
+        self.flush()
+        self.append_one()
+        self.store.pipeline.committer.roll_due = True  # type: ignore[union-attr] # it is there
+        self.failing = f"roll: {where}"
+        self.flush()
+        self.failing = None
+
+    @rule(where=st.sampled_from(["commit: write", "commit: written"]))
     def failed_commit(self, where: str) -> None:
-        if where.startswith("roll"):
-            self.append_one()
-            self.flush()
-            self.append_one()
-            self.store.pipeline.committer.roll_due = True  # type: ignore[union-attr] # it is there
-        else:
-            self.append_one()
+        self.append_one()
         self.failing = where
         tickets = list(self.tickets)
         self.store.flush()
