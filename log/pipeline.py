@@ -67,8 +67,8 @@ class Pipeline:
         self.options = options
         #: The time of day that was told last.
         self.now_ms = now_ms
-        #: The time that deadlines go by, as of the last tick: nobody sets it.
-        self.steady_ms = now_ms
+        #: The time that deadlines go by, as of the last tick: nobody sets it. 0 before the first.
+        self.steady_ms = 0
         #: Number of the last commit that is true.
         self.committed = next_number - 1
         #: What is being gathered.
