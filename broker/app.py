@@ -175,6 +175,7 @@ def _open_store(config: ServerConfig, clock: SystemClock, loop: asyncio.Abstract
             durability="os" if config.ottla_durability == "os" else "fsync",
             file_mode=int(config.ottla_file_mode, 8),
             max_request_bytes=config.socket_request_max_bytes,
+            producers_max=config.ottla_producer_states_max_count,
             retention_check_ms=config.log_retention_check_interval_ms,
             compaction=config.log_cleaner_enable,
         ),

@@ -79,6 +79,7 @@ class ServerConfig:
     offsets_topic_num_partitions: int
     ottla_cluster_id: str | None
     ottla_connection_parked_max_requests: int
+    ottla_producer_states_max_count: int
     ottla_connection_send_max_bytes: int
     ottla_durability: str
     """ "fsync" or "os"."""

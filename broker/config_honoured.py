@@ -45,7 +45,11 @@ BROKER: dict[str, Honoured] = {
     ),
     "socket.request.max.bytes": Honoured("Largest request; a larger one ends its connection."),
     "connections.max.idle.ms": Honoured("Silent connections are closed after this time."),
-    "max.connections": Honoured("Most connections at once; a further one is closed.", dynamic=True),
+    "max.connections": Honoured(
+        "Most connections at once; a further one is closed, and so is one for which there is no"
+        " file descriptor beside those kept for the log (an eighth of all, at least 64).",
+        dynamic=True,
+    ),
     "max.connections.per.ip": Honoured(
         "Most connections from one address; a further one is closed.", dynamic=True
     ),
@@ -145,6 +149,10 @@ BROKER: dict[str, Honoured] = {
     "producer.id.expiration.ms": Honoured(
         "An idempotent producer's state is forgotten after this time without a batch.",
         dynamic=True,
+    ),
+    "ottla.producer.states.max.count": Honoured(
+        "Idempotent producers that are remembered, one for each partition they write to; about 370"
+        " bytes each. Beyond it those that sent longest ago are forgotten as if they had expired."
     ),
     "transaction.max.timeout.ms": Honoured("Longest transaction timeout a producer may ask for."),
     "transaction.partition.verification.enable": Honoured(

@@ -80,6 +80,7 @@ OWN_KEYS: dict[str, Key] = {
         Key("ottla.fetch.session.cache.max.partitions", "int", "100000", "0.."),
         Key("ottla.request.max.bytes", "int", str(16 << 20), "1048576.."),
         Key("ottla.file.mode", "string", "0640", "in:0600,0640,0644,0660,0664"),
+        Key("ottla.producer.states.max.count", "int", "250000", "1000.."),
         Key("ottla.send.max.bytes", "long", str(256 << 20), "0.."),
     )
 }

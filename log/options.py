@@ -51,6 +51,10 @@ class StoreOptions:
     file_mode: int = 0o640
     #: transactional.id / producer id state is forgotten this long after the last batch.
     producer_id_expiration_ms: int = 86_400_000
+    #: No more than so many are remembered, over all partitions; about 370 bytes each.
+    producers_max: int = 250_000
+    #: Rows of producers that one checkpoint gathers on the loop, about.
+    checkpoint_producers: int = 2000
 
 
 class Table(IntEnum):

@@ -16,7 +16,9 @@ A marker with a newer epoch is an entry without sequences: the next batch begins
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.log.options import Change, Table
@@ -33,8 +35,16 @@ from ottla.log.transactions import (
 from ottla.wire.errors import Error, KafkaError
 from ottla.wire.records import NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 
+_logger = logging.getLogger(__name__)
+
 _SEQUENCES: Final = 0x7FFFFFFF
 _NO_EPOCH: Final = -1
+#: Who sent within this time of its last batch keeps its place among those of its partition, ms.
+_RECENT_MS: Final = 1000
+#: At most so many are forgotten at a time to make room: under a millisecond.
+_AT_ONCE: Final = 1000
+#: How often a log line says that producers are forgotten for want of room.
+_TELL_MS: Final = 600_000
 
 
 class OpenTransaction(NamedTuple):
@@ -50,7 +60,13 @@ class Producers:
     """All producers of a store; partitions by their internal number."""
 
     def __init__(self) -> None:
+        #: Each partition's by id; who sent longest ago comes first, about.
         self._partitions: dict[int, dict[int, Producer]] = {}
+        self._count = 0
+        #: No more are remembered than this, those with an open transaction aside (`limit`).
+        self._most = 1 << 62
+        self._crowded = -1
+        self._tell_again_ms = 0
         self._changed: set[tuple[int, int]] = set()
         #: What is open, by partition; none for those that never had a transaction.
         self.ongoing: dict[int, Ongoing] = {}
@@ -60,7 +76,12 @@ class Producers:
         self.steady_ms = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._partitions.values()))
+        return self._count
+
+    @property
+    def changed(self) -> int:
+        """How many rows `take_changed` would look at."""
+        return len(self._changed)
 
     # ----------------------------------------------------------------------------------- admission
 
@@ -150,7 +171,17 @@ class Producers:
         producer = producers.get(producer_id)
         if producer is None:
             producer = producers[producer_id] = Producer(now_ms)
+            self._count += 1
+            if self._count > self._most:
+                self._make_room(number)
+        elif now_ms - producer.used_ms > _RECENT_MS:
+            producers[producer_id] = producers.pop(producer_id)
         return producer
+
+    def _forget(self, number: int, producer_id: int) -> None:
+        del self._partitions[number][producer_id]
+        self._count -= 1
+        self._changed.add((number, producer_id))
 
     # -------------------------------------------------------------------------------- transactions
 
@@ -274,6 +305,7 @@ class Producers:
                     producer.history.rollback(end)
                 if not producer.batches:
                     del producers[producer_id]
+                    self._count -= 1
         self.settle_ongoing()
 
     def load(self, key: bytes, value: bytes) -> None:
@@ -358,13 +390,49 @@ class Producers:
                 and now_ms - producer.used_ms >= expiration_ms
                 and producer.open < 0
             ):
-                del producers[producer_id]
-                self._changed.add((number, producer_id))
+                self._forget(number, producer_id)
             budget -= 1
             if budget <= 0:
                 return True
         self._expiring = None
         return False
+
+    def limit(self, most: int) -> None:
+        """Remember no more producers than this: an id costs its inventor one small batch and us
+        370 bytes for a day. Those that sent longest ago are forgotten, as if they had expired;
+        none with an open transaction."""
+        self._most = most
+        for _ in range(self._count - most):
+            if self._count <= most:
+                return
+            self._make_room(-1)
+
+    def _make_room(self, number: int) -> None:
+        """Forget some of a partition that has more than its share: `number`, if it has. Who floods
+        one partition with ids does no harm to the producers of others."""
+        share = self._count / len(self._partitions)
+        if len(self._partitions.get(number, ())) < share:
+            if len(self._partitions.get(self._crowded, ())) < share:
+                sizes = self._partitions
+                self._crowded = max(sizes, key=lambda one: len(sizes[one]))
+            number = self._crowded
+        producers = self._partitions[number]
+        wanted = max(1, min(_AT_ONCE, len(producers) // 16))
+        for producer_id, producer in list(islice(producers.items(), 2 * wanted)):
+            if producer.open >= 0 or not producer.batches:  # in use
+                producers[producer_id] = producers.pop(producer_id)
+                continue
+            self._forget(number, producer_id)
+            wanted -= 1
+            if not wanted:
+                break
+        if self.steady_ms >= self._tell_again_ms:
+            self._tell_again_ms = self.steady_ms + _TELL_MS
+            _logger.warning(
+                "more than %d idempotent producers in all partitions: those that sent longest ago"
+                " are forgotten; see ottla.producer.states.max.count",
+                self._most,
+            )
 
     def _all(self) -> Iterator[tuple[int, int]]:
         """Every producer; others may come and go in between."""
@@ -375,7 +443,9 @@ class Producers:
     def drop_partition(self, number: int) -> None:
         """The partition is gone for ever; its rows go with the next `take_changed`."""
         self.ongoing.pop(number, None)
-        for producer_id in self._partitions.pop(number, ()):
+        producers = self._partitions.pop(number, {})
+        self._count -= len(producers)
+        for producer_id in producers:
             self._changed.add((number, producer_id))
 
 

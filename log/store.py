@@ -72,6 +72,7 @@ class Store:
         self.layout = opened.layout
         self.state = opened.state
         self.producers = opened.producers
+        self.producers.limit(options.producers_max)
         self.partitions = Partitions(self.layout, self.state, self.producers)
         self.copy = StateCopy(self.folder, self.state)
         self._listeners: list[Callable[[Committed], None]] = []
@@ -354,8 +355,11 @@ class Store:
                 listener(committed)
         if rolled is not None:
             self._maintenance.seal(rolled.old)
-        if rolled is not None or self.state.dirty >= self.options.checkpoint_rows:
+        options = self.options
+        if rolled is not None or self.state.dirty >= options.checkpoint_rows:
             self._maintenance.checkpoint()
+        elif self.producers.changed >= options.checkpoint_producers:
+            self._maintenance.checkpoint(forced=False)
 
     def _seal(self, segment: ActiveSegment) -> None:
         self._maintenance.seal(segment)
