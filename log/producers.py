@@ -145,7 +145,9 @@ class Producers:
                 header.producer_epoch,
             )
         )
-        producer.used_ms = max(producer.used_ms, now_ms, self.steady_ms)
+        stamp = now_ms if now_ms >= self.steady_ms else self.steady_ms
+        if stamp > producer.used_ms:
+            producer.used_ms = stamp
         producer.trim(committed_end)
         self._changed.add((number, header.producer_id))
         if header.attributes & TRANSACTIONAL and producer.open < 0:
