@@ -118,6 +118,14 @@ class Maintenance:
 
     # ------------------------------------------------------------------------------- checkpoints
 
+    def committed(self) -> None:
+        """A commit is true: do not let the next checkpoint become too large."""
+        store = self._store
+        if store.state.dirty >= store.options.checkpoint_rows:
+            self.checkpoint()
+        elif store.producers.changed >= store.options.checkpoint_producers:
+            self.checkpoint(forced=False)
+
     def checkpoint(self, *, forced: bool = True) -> None:
         """Write what changed since the last one, if anything did and none is being written.
 

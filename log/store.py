@@ -157,9 +157,8 @@ class Store:
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
         """Time passes: call every 100 ms or so. Starts checkpoints, rolls by age, expiry.
 
-        now_ms: the time of day, which is held against the timestamps of records and the times on
-        the disk. steady_ms: what all deadlines go by, the time of day at the start and what has
-        passed since, in ms; it is never set. Without it nobody sets the time of day either.
+        now_ms: the time of day, held against times of records and on the disk. steady_ms: what
+        deadlines go by, the same at the start and never set; without it neither is the other.
         """
         steady_ms = now_ms if steady_ms is None else steady_ms
         self.producers.steady_ms = steady_ms
@@ -355,11 +354,9 @@ class Store:
                 listener(committed)
         if rolled is not None:
             self._maintenance.seal(rolled.old)
-        options = self.options
-        if rolled is not None or self.state.dirty >= options.checkpoint_rows:
             self._maintenance.checkpoint()
-        elif self.producers.changed >= options.checkpoint_producers:
-            self._maintenance.checkpoint(forced=False)
+        else:
+            self._maintenance.committed()
 
     def _seal(self, segment: ActiveSegment) -> None:
         self._maintenance.seal(segment)
@@ -414,9 +411,8 @@ class Store:
         return self.partitions.epoch_end(partition, epoch)
 
     def delete_records(self, partition: Partition, offset: int) -> Ticket:
-        """Move the log start to `offset` (-1: the high watermark); never back. Raises KafkaError
-        OFFSET_OUT_OF_RANGE above the high watermark, UNKNOWN_TOPIC_OR_PARTITION of a dropped
-        partition."""
+        """Move the log start to `offset` (-1: the high watermark); never back. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE above the high watermark, UNKNOWN_TOPIC_OR_PARTITION of one dropped."""
         if partition.dropped:
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "the topic is deleted")
         if offset == -1:
