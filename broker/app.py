@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import io
 import logging
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -57,6 +59,8 @@ STOPPED, FAILED, WRONG_SETTING = 0, 1, 2
 def serve(args: argparse.Namespace) -> int:
     """Run the broker that the command line describes until a signal stops it."""
     begin(args.log_level, args.log_format)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a folder's name may be any bytes
+        sys.stdout.reconfigure(errors="backslashreplace")
     if threading.current_thread() is not threading.main_thread():
         return _refuse("the broker needs a process of its own: " + _IN_A_THREAD, FAILED)
     try:
@@ -320,7 +324,7 @@ def _explained(error: OSError) -> str:
         return f"{error.strerror}: choose another port with --port or listeners"
     if error.errno in (errno.EACCES, errno.EADDRNOTAVAIL):
         return f"{error.strerror}: set listeners to an address and a port that this user may use"
-    return str(error)
+    return error.strerror or str(error)
 
 
 def _refuse(error: object, status: int) -> int:

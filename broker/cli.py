@@ -25,9 +25,10 @@ on 127.0.0.1:9092 only, keeps its data in ./ottla-data, and an acknowledged reco
 service, back it up and upgrade it."""
 
 _INSPECT = """\
-Show what a data folder holds: the sealed files of the log with the partitions and offsets in each.
-The broker may be running: sealed files do not change, the one being written is only named. With
---records print the batches of one partition."""
+Show what a data folder holds: the files of the log, with the partitions and offsets in each. The
+broker may be running: sealed files do not change; the one being written is named with its size, and
+can be looked into once it is sealed or the broker stopped. With --records print the batches of one
+partition. Tables leave out the leading zeros of file names; JSON has them."""
 
 _REPAIR = """\
 Rebuild what can be read of a data folder that the broker refuses to open (damaged files, or a
@@ -113,7 +114,9 @@ def _add_inspect(commands: Commands) -> None:
     inspect = commands.add_parser("inspect", help="look into a data folder", description=_INSPECT)
     inspect.add_argument("folder", metavar="DIR", nargs="?", default="./ottla-data")
     inspect.add_argument("--records", action="store_true", help="print the batches of --partition")
-    inspect.add_argument("--partition", type=int, metavar="N", help="the log's own number")
+    inspect.add_argument(
+        "--partition", metavar="TOPIC-N", help="only this one; also by its number in the log"
+    )
     inspect.add_argument("--json", action="store_true", help="one JSON object a line")
 
 

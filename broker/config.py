@@ -275,6 +275,8 @@ def _check_together(config: ServerConfig) -> None:
     """Settings that are right alone and wrong together, or right and not to be had here."""
     if len(config.log_dirs) != 1 or not config.log_dirs[0]:
         raise ConfigError("log.dirs", config.text("log.dirs"), "must name one folder")
+    if "\0" in config.log_dirs[0]:
+        raise ConfigError("log.dirs", config.text("log.dirs"), "is not the name of a folder")
     roles = config.static.get("process.roles")
     if roles and "broker" not in roles.split(","):
         raise ConfigError("process.roles", roles, "must hold broker: there is no controller to run")

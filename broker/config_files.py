@@ -25,6 +25,8 @@ def read_file(path: Path) -> dict[str, str]:
         raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), None, f"is not UTF-8 at byte {error.start}") from None
+    except ValueError:  # a NUL
+        raise ConfigError(str(path), None, "is not the name of a file") from None
     return parse_toml(text, path) if path.suffix == ".toml" else parse_properties(text)
 
 

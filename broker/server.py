@@ -8,6 +8,7 @@ thread. What one turn admits becomes one commit; a little of it waits for more (
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import sys
@@ -208,9 +209,16 @@ class Server:
         """Sockets are made here, so that receive buffers are set before a client can connect and
         the window can be agreed upon."""
         config = self.broker.config
-        infos = await self._loop.getaddrinfo(
-            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        try:
+            infos = await self._loop.getaddrinfo(
+                listener.host or None,
+                listener.port,
+                type=socket.SOCK_STREAM,
+                flags=socket.AI_PASSIVE,
+            )
+        except (OSError, UnicodeError) as error:
+            words = getattr(error, "strerror", None) or "not the name of a host"
+            raise OSError(errno.EADDRNOTAVAIL, f"listeners: {listener}: {words}") from None
         family, kind, proto, _, address = _preferred(infos, not listener.host)
         listening = socket.socket(family, kind, proto)
         try:

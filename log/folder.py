@@ -166,7 +166,7 @@ class Folder:
 
     def _read_mark(self) -> Mark | None:
         try:
-            text = self._mark.read_text()
+            text = self._mark.read_bytes()
         except FileNotFoundError:
             if self._has_segments():
                 raise NotALog(

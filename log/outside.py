@@ -19,10 +19,10 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.log import pages
 from ottla.log.errors import Damaged, LogError, NewerFormat, NotALog
@@ -32,6 +32,8 @@ from ottla.log.segment import SealedSegment
 from ottla.wire.crc import crc32c
 
 __all__ = ["Extent", "LogError", "Outside", "Table"]
+
+T = TypeVar("T")
 
 _CRC: Final = Struct("<I")
 _ATTEMPTS: Final = 50
@@ -57,7 +59,7 @@ class Outside:
         try:
             number = int(json.loads((path / "mark").read_text())["format"])
         except FileNotFoundError:
-            raise NotALog(f"{path} is no data folder of Ottla: it has no file `mark`") from None
+            raise NotALog(f"{path} is not an Ottla data folder (no file mark in it)") from None
         except (ValueError, KeyError, TypeError):
             raise NotALog(f"{path / 'mark'} is not readable") from None
         if number > FORMAT:
@@ -73,17 +75,11 @@ class Outside:
     def rows(self, wanted: Sequence[tuple[Table, bytes]]) -> list[bytes | None]:
         """Rows of the checkpoint, all of one moment; None for one that is not there. Raises
         Damaged when what is read does not hold, again and again."""
-        path = self.path / "state.lmdb"
-        problem = "is written faster than it can be read"
-        for _ in range(_ATTEMPTS):
-            try:
-                found = _rows(path, wanted)
-            except (pages.BadPages, error) as raised:
-                found, problem = None, str(raised)
-            if found is not None:
-                return found
-            time.sleep(_PAUSE_SECONDS)
-        raise Damaged(path, problem)
+        return _again(self.path / "state.lmdb", lambda path: _rows(path, wanted))
+
+    def scan(self, table: Table) -> list[tuple[bytes, bytes]]:
+        """Keys and values of all rows of a table of the checkpoint, by key. Raises Damaged."""
+        return _again(self.path / "state.lmdb", lambda path: _scan(path, table))
 
     # ------------------------------------------------------------------------- sealed segments
 
@@ -143,25 +139,57 @@ class Outside:
         return tops
 
 
+def _again(path: Path, read: Callable[[Path], T | None]) -> T:
+    """What `read` gives of a checkpoint that may be written meanwhile. Raises Damaged."""
+    problem = "is written faster than it can be read"
+    for _ in range(_ATTEMPTS):
+        try:
+            found = read(path)
+        except (pages.BadPages, error) as raised:
+            found, problem = None, str(raised)
+        if found is not None:
+            return found
+        time.sleep(_PAUSE_SECONDS)
+    raise Damaged(path, problem)
+
+
 def _rows(path: Path, wanted: Sequence[tuple[Table, bytes]]) -> list[bytes | None] | None:
     """The rows, or None when the tree has moved on too far while they were read."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(fd).st_size
-        if size == 0:
-            return None
-        file = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-    finally:
-        os.close(fd)
+    file = _mapped(path)
+    if file is None:
+        return None
     meta = pages.read_meta(file)
-    found = [_row(file, meta, bytes((table,)) + key) for table, key in wanted]
+    places = (pages.find(file, meta, bytes((table,)) + key) for table, key in wanted)
+    found = [None if where is None else _value(file, where) for where in places]
     return found if pages.read_meta(file).transaction <= meta.transaction + 1 else None
 
 
-def _row(file: memoryview, meta: pages.Meta, key: bytes) -> bytes | None:
-    where = pages.find(file, meta, key)
-    if where is None:
+def _scan(path: Path, table: Table) -> list[tuple[bytes, bytes]] | None:
+    """The rows of a table, or None as `_rows`."""
+    file = _mapped(path)
+    if file is None:
         return None
+    meta = pages.read_meta(file)
+    found = [
+        (where.key[1:], _value(file, where))
+        for where in pages.walk(file, meta)
+        if where.key[0] == table
+    ]
+    return found if pages.read_meta(file).transaction <= meta.transaction + 1 else None
+
+
+def _mapped(path: Path) -> memoryview | None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_size == 0:
+            return None
+        return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)
+
+
+def _value(file: memoryview, where: pages.Value) -> bytes:
+    key = where.key
     stored = bytes(file[where.position : where.position + where.size])
     value = stored[_CRC.size :]
     if len(stored) < _CRC.size or _CRC.unpack_from(stored)[0] != crc32c(value, crc32c(key)):

@@ -66,7 +66,8 @@ class Report:
 
     def lines(self) -> list[str]:
         """For people."""
-        lines = [f"{self.folder}: {self.sound} files are sound"]
+        files = "1 file is" if self.sound == 1 else f"{self.sound} files are"
+        lines = [f"{self.folder}: {files} sound"]
         lines += [f"{name}: {what}" for name, what in self.files]
         lines += self.notes
         for gap in self.gaps:
@@ -91,7 +92,7 @@ class Report:
 def repair(path: Path, step: Step = no_step) -> Report:
     """Rescue folder `path`. Raises FolderLocked, NewerFormat, NotALog, OSError."""
     if not (path / "log").is_dir():
-        raise NotALog(f"{path} is no data folder of Ottla: it has no folder named log")
+        raise NotALog(f"{path} is not an Ottla data folder (no log/ in it)")
     folder = Folder(path, step, lenient=True)
     try:
         return _Repair(folder).run()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.broker.commands import Run, produce
+from tests.broker.commands import Run
 from tests.broker.serving import Serving
 
 from ottla.broker.cli import main
@@ -136,41 +134,6 @@ def test_help_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "./ottla-data" in out
     assert "127.0.0.1:9092" in out
-
-
-def test_inspect_of_a_stopped_broker_shows_topics_and_batches(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broker = Serving("--data-dir", str(tmp_path))
-    produce(broker.address, "seen", "a\nb\nc\n", "--compression", "lz4")
-    assert main(["inspect", str(tmp_path), "--json"]) == 0, "while the broker runs"
-    broker.stop()
-    capsys.readouterr()
-    assert main(["inspect", str(tmp_path), "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (part,) = [row for row in rows if row.get("topic") == "seen-0"]
-    assert (part["first_offset"], part["last_offset"]) == (0, 2)
-    number = str(part["partition"])
-    assert main(["inspect", str(tmp_path), "--records", "--partition", number, "--json"]) == 0
-    (batch,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert (batch["offset"], batch["last_offset"], batch["codec"]) == (0, 2, "lz4")
-    assert main(["inspect", str(tmp_path), "--records"]) == 1
-    assert main(["inspect", str(tmp_path / "none")]) == 1
-    assert "is no data folder" in capsys.readouterr().err
-
-
-def test_repair_of_a_sound_folder_and_of_one_in_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broker = Serving("--data-dir", str(tmp_path))
-    produce(broker.address, "kept", "a\n")
-    assert main(["repair", str(tmp_path)]) == 1
-    assert f"is in use by pid {broker.process.pid}" in capsys.readouterr().err
-    broker.stop()
-    assert main(["repair", str(tmp_path)]) == 0
-    assert "nothing is lost" in capsys.readouterr().out
-    assert main(["repair", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["lost"] is False
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

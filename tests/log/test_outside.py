@@ -200,5 +200,5 @@ def test_looking_up_finds_what_lmdb_has(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotALog, match="no data folder"):
+    with pytest.raises(NotALog, match="not an Ottla data folder"):
         Outside(tmp_path)
