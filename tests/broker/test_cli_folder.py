@@ -246,9 +246,10 @@ def test_odd_files_and_options_are_refused_in_words(tmp_path: Path, odd: str) ->
             load(settings(given))
 
 
-def test_a_host_that_has_no_address_is_named() -> None:
+def test_a_host_that_has_no_address_is_named(tmp_path: Path) -> None:
     listener = "PLAINTEXT://" + "x" * 70 + ":9"
-    done = ottla("serve", "--log-level", "error", "--override", f"listeners={listener}")
+    quiet = ("--log-level", "error", "--data-dir", str(tmp_path))
+    done = ottla("serve", *quiet, "--override", f"listeners={listener}")
     assert done.returncode == 1
     assert f"listeners: {listener}: " in done.stderr
     assert len(done.stderr.splitlines()) == 1

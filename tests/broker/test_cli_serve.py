@@ -253,7 +253,7 @@ def test_a_wrong_setting_is_named_with_its_value(args: tuple[str, ...], says: st
     ("folder", "says"),
     [
         ("/dev/null", "/dev/null: is not a folder (File exists)"),
-        ("/dev/null/d", "/dev/null/d: is not a folder (Not a directory)"),
+        ("/dev/null/d", "/dev/null: is not a folder (File exists)"),
         ("/proc/xx", "/proc/xx: it cannot be made there (No such file or directory)"),
     ],
 )
