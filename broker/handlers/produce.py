@@ -78,7 +78,10 @@ def _steps(ctx: Context, request: ProduceRequest) -> Steps:
     and those behind it wait: they may be of the same partition."""
     producers: set[bytes] = set()
     count = 0
-    for topic in request.topic_data:
+    asked = request.topic_data
+    if len(asked) > 1:
+        asked = yield from _last_of_each_topic(asked, ctx.header.api_version >= _BY_ID)
+    for topic in asked:
         for partition in topic.partition_data:
             data = partition.records
             if data is not None and _is_transactional(data) and data[_MAGIC_AT] == MAGIC:
@@ -88,9 +91,9 @@ def _steps(ctx: Context, request: ProduceRequest) -> Steps:
                 yield None
     if producers:
         _check_producers(producers, request.transactional_id)
-    production = _Production(ctx, request)
+    production = _Production(ctx, request, asked)
     responses = []
-    for topic in request.topic_data:
+    for topic in asked:
         partitions = topic.partition_data
         if len(partitions) > 1:
             partitions = _last_of_each(partitions)
@@ -141,6 +144,32 @@ def _find(ctx: Context, data: TopicProduceData) -> tuple[Topic | None, Error]:
     return ctx.broker.topics.get(data.name), Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def _last_of_each_topic(
+    topics: list[TopicProduceData], by_id: bool
+) -> Generator[None, None, list[TopicProduceData]]:
+    """Steps, and each topic once, with the partitions of all its mentions in their order."""
+    mentions: dict[str | bytes, list[TopicProduceData]] = {}
+    for count, topic in enumerate(topics, 1):
+        mentions.setdefault(topic.topic_id if by_id else topic.name, []).append(topic)
+        if not count & 0x1FF:
+            yield
+    if len(mentions) == len(topics):
+        return topics
+    once = []
+    for mine in mentions.values():
+        topic = mine[0]
+        if len(mine) > 1:
+            partitions = []
+            for mention in mine:
+                partitions += mention.partition_data
+                yield
+            topic = TopicProduceData(
+                name=topic.name, topic_id=topic.topic_id, partition_data=partitions
+            )
+        once.append(topic)
+    return once
+
+
 def _last_of_each(partitions: list[PartitionProduceData]) -> list[PartitionProduceData]:
     """A partition named twice counts once, as it was named last; Kafka keeps them in a map."""
     return list({partition.index: partition for partition in partitions}.values())
@@ -162,10 +191,12 @@ class _Production:
         "_version",
     )
 
-    def __init__(self, ctx: Context, request: ProduceRequest) -> None:
+    def __init__(
+        self, ctx: Context, request: ProduceRequest, asked: list[TopicProduceData]
+    ) -> None:
         self._ctx = ctx
         #: Where the rest of a transaction's partitions is; None once they have been named.
-        self._asked: list[TopicProduceData] | None = request.topic_data
+        self._asked: list[TopicProduceData] | None = asked
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._version = ctx.header.api_version

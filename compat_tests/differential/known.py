@@ -21,7 +21,6 @@ _TWICE = r"(?s:\[(.+), \1\])"
 _CRASH = "Kafka runs into an exception of its own (UNKNOWN_SERVER_ERROR); here the field is named"
 
 KNOWN: tuple[Known, ...] = (
-    Known("Produce", "topic_data", _TWICE, "a topic named twice: Kafka takes the last one only"),
     Known("Produce", r"topic_data\.partition_data\.records", "None", "Kafka never answers null"),
     Known("Produce", "acks", "0", "acks=0 has no answer"),
     Known("AddPartitionsToTxn", "transactions", r"\[\]", "Kafka never answers an empty list"),

@@ -130,6 +130,19 @@ def test_a_partition_named_twice_counts_once_as_named_last(
     assert end(client) == 5
 
 
+def test_a_topic_named_twice_is_answered_once_with_the_last_mention_of_each_partition(
+    harness: Harness, client: Client
+) -> None:
+    harness.topic("t", partitions=2)
+    request = ask("t", {0: make_batch(1), 1: make_batch(2)})
+    request.topic_data += ask("u", {0: make_batch(1)}).topic_data
+    request.topic_data += ask("t", {0: make_batch(5)}).topic_data
+    response = client.call(request, 9)
+    assert [topic.name for topic in response.responses] == ["t", "u"]
+    assert set(answers(response)) == {0, 1}
+    assert end(client) == 5
+
+
 @pytest.mark.parametrize("acks", [2, -2, 5])
 def test_other_acks_are_refused(harness: Harness, client: Client, acks: int) -> None:
     harness.topic("t")
