@@ -161,7 +161,9 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         Historic(store, broker.topics, broker.timers)
         server = Server(broker, loop)
         await server.start()
-        Tenure().start()
+        tenure = Tenure()
+        tenure.start()
+        broker.slices.after_slice = tenure.after_slice
         _announce(broker)
         number = await stop
         _logger.info("%s: stopping", number.name)

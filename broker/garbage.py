@@ -5,6 +5,9 @@ them holds up the loop for 35 ms, though none of them is garbage. What has survi
 that took long is therefore set aside (`gc.freeze`): the next one only looks at what came since.
 What is set aside is freed as ever when nothing refers to it, unless it is part of a circle, as a
 connection and its transport are: so now and then everything is looked at.
+
+The same holds for what a request of thousands of things is read into: it is set aside after each
+slice of work (slices.py), or one collection would look at all of it in one piece.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ LONG_MS: Final = 3.0
 """A collection that takes as much CPU time sets aside what survives it."""
 THOROUGH: Final = 100
 """After so many of these one looks at everything again."""
+SLICES: Final = 5000
+"""The same after so many slices."""
 
 
 class Tenure:
@@ -28,6 +33,7 @@ class Tenure:
         self._clock = clock
         self._began = 0.0
         self._times = 0
+        self._slices = 0
 
     def start(self) -> None:
         """What there is now lives as long as the process: never worth looking at again."""
@@ -37,12 +43,17 @@ class Tenure:
     def stop(self) -> None:
         gc.callbacks.remove(self)
 
+    def after_slice(self) -> None:
+        """Long work goes on later: what it has made so far is not looked at before it ends."""
+        self._slices += 1
+        gc.freeze()
+
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
         if info["generation"] != 2:
             return
         if phase == "start":
-            if self._times >= THOROUGH:
-                self._times = 0
+            if self._times >= THOROUGH or self._slices >= SLICES:
+                self._times = self._slices = 0
                 gc.unfreeze()
             self._began = self._clock()
         elif (self._clock() - self._began) * 1000 >= LONG_MS:

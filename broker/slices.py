@@ -60,6 +60,8 @@ class Slices:
         #: The same for answers that have only just begun.
         self._answers: deque[Iterator[object]] = deque()
         self._armed = False
+        #: Called after each slice that is not the last of its job (garbage.py).
+        self.after_slice: Callable[[], None] = _nothing
 
     def __len__(self) -> int:
         """Jobs that have not ended."""
@@ -132,8 +134,13 @@ class Slices:
             if isinstance(step, Later):
                 return step
             if clock.monotonic_ms() >= until:
+                self.after_slice()
                 return None
         return _ENDED
+
+
+def _nothing() -> None:
+    pass
 
 
 def whole(steps: Generator[None, None, T]) -> T:

@@ -25,6 +25,7 @@ from ottla.broker.clock import SystemClock
 from ottla.broker.config import ServerConfig
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
+from ottla.broker.garbage import Tenure
 from ottla.broker.metadata import NewTopic
 from ottla.broker.server import Server
 from ottla.log.options import StoreOptions
@@ -88,9 +89,13 @@ class World:
         self.broker = _assemble(store, self.config, clock)
         server = Server(self.broker, self.loop)
         await server.start()
+        tenure = Tenure()
+        tenure.start()
+        self.broker.slices.after_slice = tenure.after_slice
         self.port = self.broker.listeners["PLAINTEXT"].port
         self._ready.set()
         await self._stop.wait()
+        tenure.stop()
         await server.stop()
         store.close()
 

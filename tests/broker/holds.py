@@ -106,6 +106,7 @@ class Measured:
             await server.start()
             tenure = Tenure()
             tenure.start()
+            self.broker.slices.after_slice = tenure.after_slice
             self._ready.set()
             await self._stop.wait()
             tenure.stop()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.broker.garbage import LONG_MS, THOROUGH, Tenure
+from ottla.broker.garbage import LONG_MS, SLICES, THOROUGH, Tenure
 
 
 class Ticks:
@@ -46,6 +46,16 @@ def test_now_and_then_everything_is_looked_at(clock: Ticks) -> None:
         assert collected(tenure, clock, 2 * LONG_MS) > 1000
     assert collected(tenure, clock, LONG_MS / 2) == 0
     assert collected(tenure, clock, 2 * LONG_MS) > 1000
+
+
+def test_what_a_slice_of_long_work_made_is_set_aside_until_everything_is_looked_at(
+    clock: Ticks,
+) -> None:
+    tenure = Tenure(clock)
+    for _ in range(SLICES):
+        tenure.after_slice()
+    assert gc.get_freeze_count() > 1000
+    assert collected(tenure, clock, LONG_MS / 2) == 0
 
 
 def test_it_is_called_by_the_collector_until_it_is_stopped(clock: Ticks) -> None:

@@ -315,3 +315,17 @@ def test_markers_that_are_refused_are_judged_once_each(
     assert producer.end() is Error.NONE
     assert judged == 2 * WIDE
     assert seen(harness, "wide") == [b"a"]
+
+
+def test_it_is_said_after_each_slice_of_a_job_that_goes_on(slow: Harness) -> None:
+    slices = slow.broker.slices
+    after: list[int] = []
+    slices.after_slice = lambda: after.append(len(slices))
+    done: list[bool] = []
+    assert slices.first(iter([None]))
+    slices.start(done.append(True) for _ in range(100))
+    assert after == []
+    for _ in range(100):
+        slow.pass_time(SLICE_MS)
+    assert len(done) == 100
+    assert len(after) > 1
