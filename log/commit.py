@@ -39,7 +39,7 @@ ROW_SIZE: Final = _ROW.size
 SALT_AT: Final = _OLD_HEADER.size
 _CRC_FROM: Final = 8
 #: Where a batch's header has its CRC.
-_BATCH_CRC: Final = slice(17, 21)
+BATCH_CRC: Final = slice(17, 21)
 _PUT: Final = 0
 _DELETE: Final = 1
 
@@ -188,7 +188,7 @@ def encode(
             place = position
             joined.extend(x.buffers)
             position += length
-        crc = bytes(x.buffers[0][_BATCH_CRC])
+        crc = bytes(x.buffers[0][BATCH_CRC])
         row = (x.partition, slot, x.flags, x.first, x.last, x.max_timestamp, place, length, crc)
         rows.append(new(Row, row))
     pack = _ROW.pack

@@ -172,6 +172,8 @@ class Compaction:
         starts = yield from self._sweep.log_starts()
         try:
             cleaners = yield from self._learn(due, now_ms)
+            if not (yield from self._announce(cleaners)):
+                return
             if not (yield from self._clean(due, cleaners, starts)):
                 return
         except LogError as error:
@@ -260,6 +262,19 @@ class Compaction:
                 self._next_ms = self._store.steady_ms  # the rest, as soon as this is done
                 break
         return cleaners
+
+    def _announce(self, cleaners: list[Cleaner]) -> Generator[Request, Any, bool]:
+        """Give each partition its row before any file of it changes: whoever finds a gap in it then
+        knows that compaction may have made it. False when that cannot be committed."""
+        store = self._store
+        new = [c for c in cleaners if store.get(Table.CLEANED, KEY.pack(c.number)) is None]
+        if not new:
+            return True
+        ticket = store.change([cleaned_row(cleaner.number, 0, -1) for cleaner in new])
+        store.flush()
+        while not ticket.done:
+            yield _A_TICK
+        return ticket.error is None
 
     def _clean(
         self, due: list[Due], cleaners: list[Cleaner], starts: dict[int, int]

@@ -1,20 +1,16 @@
 """Offsets that no file holds, and whether that is a loss.
 
-Compaction leaves gaps, and they are no loss. Within a file, and between files whose commits join, a
-gap is compaction's unless one of the files was damaged. Between files whose commits do not join a
-file is missing: it was dropped with nothing alive in it, or it is lost.
+Compaction leaves gaps, and gives a partition its row before it changes a file of it. So a gap is a
+loss in a partition without that row, and where a file was damaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from ottla.log.compaction import read_cleaned
 from ottla.log.extents import ACTIVE_ROW
-from ottla.log.layout import Layout, Missing
-from ottla.log.losses import uncovered
+from ottla.log.layout import Layout
 from ottla.log.options import Table
 from ottla.log.partition import KEY, read_row
 from ottla.log.state import State
@@ -48,41 +44,17 @@ def find_gaps(layout: Layout, state: State, damaged: Sequence[tuple[int, int]]) 
     for key, value in state.scan(Table.PARTITIONS):
         (number,) = KEY.unpack(key)
         _, at, floor = read_row(value)
-        cleaned, _ = read_cleaned(state.get(Table.CLEANED, key))
+        compacted = state.get(Table.CLEANED, key) is not None  # since before its first pass
         before: _Extent | None = None
         for extent in sorted(_extents(layout, number)):
-            if extent.first > at and not (
-                _spared(layout, damaged, before, extent, extent.first <= cleaned)
-            ):
+            low = 0 if before is None else before.file_first
+            hurt = any(first <= extent.file_last and last >= low for first, last in damaged)
+            if extent.first > at and (hurt or not compacted):
                 yield Gap(number, at, extent.first - 1, False)
             at = max(at, extent.last + 1)
             before = extent
         if floor > at:
             yield Gap(number, at, floor - 1, True)
-
-
-def _spared(
-    layout: Layout,
-    damaged: Sequence[tuple[int, int]],
-    before: _Extent | None,
-    extent: _Extent,
-    cleaned: bool,
-) -> bool:
-    """Whether nothing is lost between two extents."""
-    low = 0 if before is None else before.file_first
-    if any(first <= extent.file_last and last >= low for first, last in damaged):
-        return False
-    if cleaned:
-        return True
-    if before is None:
-        low = extent.file_first - 1
-        return low == 0 or not _absent(layout, low, low)
-    return not _absent(layout, before.file_last + 1, extent.file_first - 1)
-
-
-def _absent(layout: Layout, first: int, last: int) -> bool:
-    """Whether one of these commits is in no file."""
-    return first <= last and bool(uncovered(layout, [Missing(first, last, Path())]))
 
 
 def _extents(layout: Layout, number: int) -> Iterator[_Extent]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.log import pages
-from ottla.log.commit import KEY, BadCommit, Commit, Extent, parse
+from ottla.log.commit import BATCH_CRC, KEY, BadCommit, Commit, Extent, parse
 from ottla.log.errors import Damaged
 from ottla.log.folder import Folder
 from ottla.log.header import BadHeader, SegmentHeader
@@ -114,6 +114,8 @@ def _slots(
             if end > value.size:
                 continue
             view = file[value.position + start : value.position + end]
+            if view[BATCH_CRC] != row.crc:
+                continue  # the pages were used again, or are within a client's record
             try:
                 check_batches(view, path, row.first, row.last)
             except Damaged:

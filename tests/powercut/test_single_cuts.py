@@ -215,7 +215,6 @@ def superseded(life: Life) -> None:
         life.pass_time(1000)
 
 
-@pytest.mark.xfail(strict=True, reason="a repair takes what compaction took for lost")
 def test_a_repair_in_the_middle_of_a_compaction_says_that_nothing_is_lost(
     worker: Worker, root: Path
 ) -> None:
