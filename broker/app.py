@@ -27,6 +27,7 @@ from ottla.broker.config_files import parse_overrides, read_file
 from ottla.broker.config_values import ConfigError
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import load_apis
+from ottla.broker.expired import Expired
 from ottla.broker.folder_errors import FolderUnusable, unusable
 from ottla.broker.garbage import Tenure
 from ottla.broker.historic import Historic
@@ -159,6 +160,7 @@ async def _run(config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         _logger.info("settings other than the default: %s", settings_line(config))
         Rolling(store, broker.topics, broker.timers)
         Historic(store, broker.topics, broker.timers)
+        Expired(store, broker.topics, broker.timers, clock)
         server = Server(broker, loop)
         await server.start()
         tenure = Tenure()

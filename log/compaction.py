@@ -301,7 +301,7 @@ class Compaction:
             yield from sweep.keep_journals([segment])
             filters = {cleaner.number: cleaner.filter for cleaner in of[first]}
             made = yield partial(rewrite, store.folder, [segment], starts, sweep.pause, filters)
-            yield from sweep.replace([segment], made, "rewrite")
+            yield from sweep.replace([segment], made, "compaction")
         return True
 
     def _fill(self, starts: dict[int, int], segment: SealedSegment) -> Steps:

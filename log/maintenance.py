@@ -154,6 +154,7 @@ class Maintenance:
             self._checkpointing = False
             if result is None:
                 state.thaw(applied)
+                _logger.debug("checkpoint at commit %d: %d rows", applied, len(rows))
                 return
             state.refreeze()
             self._forced = True
@@ -180,6 +181,8 @@ class Maintenance:
                 self._seal_again_ms = store.steady_ms + RETRY_MS
                 _logger.error("sealing %s failed: %s", segment.path, result)
                 return
+            held = len(result.index.numbers())
+            _logger.info("sealed %s: %d bytes of %d partitions", result.name, result.size, held)
             store.layout.replace([], [result], segment)
             # Unmapping a large file takes its time.
             self._background.submit(segment.env.close, lambda _: None)

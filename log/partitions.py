@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ottla.log.commit import Row
@@ -42,6 +42,8 @@ class Partitions:
         #: Of partitions that have any.
         self._aborted: dict[int, Aborted] = {}
         self._load_aborted()
+        #: See on_expired.
+        self._expired: list[Callable[[int, int, int], None]] = []
 
     # ------------------------------------------------------------------------- numbers, settings
 
@@ -179,6 +181,18 @@ class Partitions:
         if mine is None:
             mine = self._aborted[number] = Aborted()
         return mine
+
+    # ---------------------------------------------------------------------------------- retention
+
+    def on_expired(self, fn: Callable[[int, int, int], None]) -> None:
+        """`fn` is called when retention has moved a log start, with the partition's number and the
+        offsets at which its log began and begins. It must not take long."""
+        self._expired.append(fn)
+
+    def expired(self, number: int, before: int, start: int) -> None:
+        """Retention has moved a log start, durably."""
+        for fn in self._expired:
+            fn(number, before, start)
 
     # ------------------------------------------------------------------------------------- epochs
 

@@ -32,6 +32,7 @@ from ottla.log.partition import KEY, read_row
 from ottla.log.retention import kept_from
 from ottla.log.rewrite import rewrite
 from ottla.log.segment import ActiveSegment, SealedSegment
+from ottla.log.tickets import Ticket
 from ottla.log.transactions import aborted_gone
 from ottla.log.weights import Weighed, plan, weigh
 from ottla.wire.errors import KafkaError
@@ -206,7 +207,8 @@ class Sweep:
                 _logger.error("%s", error)
                 continue
             if start > partition.start_admitted:
-                store.delete_records(partition, start)
+                told = partial(_expired, store, number, partition.start_admitted, start)
+                store.delete_records(partition, start).then(told)
                 yield 10
             yield from self._forget_aborted(number, partition.log_start_offset)
         store.flush()
@@ -300,8 +302,17 @@ class Sweep:
 
     def replace(self, gone: list[SealedSegment], made: SealedSegment | None, what: str) -> Steps:
         """Reads go to the new file from now on; the old ones are removed, readers keep theirs."""
+        before, after = sum(segment.size for segment in gone), 0 if made is None else made.size
+        files = "1 file" if len(gone) == 1 else f"{len(gone)} files"
+        into = "nothing" if made is None else f"{made.name} ({after} bytes)"
+        _logger.info("%s: %s from %s (%d bytes) into %s", what, files, gone[0].name, before, into)
         self._store.layout.replace(gone, [] if made is None else [made], None)
         yield partial(_remove, self._store.folder, gone, what)
+
+
+def _expired(store: Store, number: int, before: int, start: int, done: Ticket) -> None:
+    if done.error is None:
+        store.partitions.expired(number, before, start)
 
 
 def _remove(folder: Folder, gone: list[SealedSegment], what: str) -> None:
