@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -202,6 +202,12 @@ class Folder:
         os.replace(temporary, self._mark)
         sync_folder(self.path)
         self.mark = mark
+
+    def raise_format(self) -> None:
+        """Let no older version open the folder; before the first file of this format is made. The
+        rest of the mark stays as it is."""
+        if self.mark is not None and self.mark.format < FORMAT:
+            self.write_mark(replace(self.mark, format=FORMAT))
 
     # ------------------------------------------------------------------------------- segments
 

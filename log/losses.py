@@ -58,24 +58,21 @@ def holes(layout: Layout, bad: list[str], applied: int) -> list[tuple[int, int]]
     Sealed files may be dropped, so numbers between them say nothing; but behind an unsealed file
     comes the next commit, and no file ends before what the checkpoint holds.
     """
-    ranges = [(s.first, s.last) for s in layout.sealed] + [(s.first, s.last) for s in layout.rolled]
-    ends = [*(last for _, last in ranges), *(first - 1 for first, _ in ranges), 0]
-    firsts = [first for first, _ in ranges]
-    unknown = False
-    for name in bad:
-        found = range_of(name)
-        if found is not None:
-            firsts.append(found[0])
-            ends.append(found[0] if found[1] is None else found[1])
-            unknown = unknown or found[1] is None
+    aside = [found for name in bad if (found := range_of(name)) is not None]
+    unsealed = [(s.first, s.last) for s in layout.rolled]
+    ranges = [*((s.first, s.last) for s in layout.sealed), *aside, *unsealed]
     missing = []
-    for segment in layout.rolled:
-        after = segment.last + 1
-        following = min((first for first in firsts if first > segment.first), default=after)
+    for at, (_, last) in enumerate(unsealed, len(ranges) - len(unsealed)):
+        after = last + 1
+        others = [first for first, _ in ranges[:at] + ranges[at + 1 :] if first >= after]
+        following = min(others, default=after)
         if 0 < following - after < NUMBER_GAP:
             missing.append((after, following - 1))
-    end = max(ends)
-    if applied > end and not unknown:
+    # Of a file that was set aside only its first commit may be known.
+    newest = max((first for first, _ in ranges), default=1)
+    ends = [first if last is None else last for first, last in ranges]
+    end = max([newest - 1, *ends])
+    if applied > end and (newest, None) not in aside:
         missing.append((end + 1, applied))
     return missing
 

@@ -39,7 +39,7 @@ class Maintenance:
         self._checkpoint_ms = 0
         self._checkpointing = False
         self._forced = False
-        self._sealing: set[int] = set()
+        self._sealing = False
         self._seal_again_ms = 0
         self._roll_again_ms = 0
         self._try_roll_ms = 0
@@ -66,8 +66,7 @@ class Maintenance:
             self._checkpoint_ms = steady_ms
             self.checkpoint(forced=False)
         if steady_ms >= self._seal_again_ms:
-            for segment in list(store.layout.rolled):
-                self.seal(segment)
+            self.seal()
         active = store.layout.active
         self._age(active, now_ms, steady_ms)
         if (
@@ -165,18 +164,23 @@ class Maintenance:
 
     # -------------------------------------------------------------------------------------- seal
 
-    def seal(self, segment: ActiveSegment) -> None:
-        """Seal a rolled segment, unless that is under way."""
-        if segment.first in self._sealing:
-            return
-        self._sealing.add(segment.first)
+    def seal(self) -> None:
+        """Seal the rolled segments, one behind the other, unless that is under way.
+
+        Oldest first, and none behind one that cannot be sealed: reads look at sealed files before
+        unsealed ones.
+        """
         store = self._store
+        if self._sealing or not store.layout.rolled:
+            return
+        self._sealing = True
+        segment = store.layout.rolled[0]
 
         def job() -> SealedSegment:
             return seal(store.folder, segment, self._background.pause)
 
         def done(result: SealedSegment | Exception) -> None:
-            self._sealing.discard(segment.first)
+            self._sealing = False
             if isinstance(result, Exception):
                 self._seal_again_ms = store.steady_ms + RETRY_MS
                 _logger.error("sealing %s failed: %s", segment.path, result)
@@ -186,5 +190,6 @@ class Maintenance:
             store.layout.replace([], [result], segment)
             # Unmapping a large file takes its time.
             self._background.submit(segment.env.close, lambda _: None)
+            self.seal()
 
         self._background.submit(job, done)

@@ -42,8 +42,8 @@ class Effects(NamedTuple):
     rollback: Callable[[], None]
     #: Tell those who keep admitted state of their own.
     reset: Callable[[LogError], None]
-    #: Seal a segment that is not written any more.
-    seal: Callable[[ActiveSegment], None]
+    #: Seal the segments that are not written any more.
+    seal: Callable[[], None]
 
 
 class Pipeline:
@@ -257,7 +257,7 @@ class Pipeline:
         if old.last >= old.first:
             self._reopen(old)
             layout.rolled.append(old)
-            self._effects.seal(old)
+            self._effects.seal()
         return True
 
     def _reopen(self, segment: ActiveSegment) -> None:

@@ -34,6 +34,7 @@ from ottla.log.options import StoreOptions, Table
 from ottla.log.partition import KEY
 from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
+from ottla.log.sealing import seal
 from ottla.log.segment import ActiveSegment, SealedSegment, load, map_file
 from ottla.log.state import LEAST_SIZE, State
 from ottla.log.statecopy import missing_journal
@@ -72,9 +73,11 @@ def open_folder(folder: Folder, options: StoreOptions, boot_id: str, now_ms: int
     opening = _Opening(folder, options, careful)
     try:
         opening.state.check(_MANY if careful else VERIFIED_ENTRIES)
+        folder.raise_format()
         opening.read()
         opening.find_holes()
         folder.write_mark(Mark(FORMAT, options.durability, boot_id, False))
+        opening.settle_rolled()
         opening.make_active(now_ms)
         opening.settle_losses()
     except BaseException:
@@ -202,6 +205,19 @@ class _Opening:
             self._losses.append(loss)
             self._examine(loss)
 
+    def settle_rolled(self) -> None:
+        """Leave out files to which nothing was committed before the next one began, and seal what
+        lies before a sealed file: reads look at sealed files first."""
+        layout = self.layout
+        newest = max((s.first for s in layout.sealed), default=0)
+        for segment in layout.rolled.copy():
+            if segment.last < segment.first:
+                if segment is not layout.rolled[-1] or segment.first < newest:
+                    self._drop_empty(segment, kept=False)
+            elif segment.first < newest:
+                layout.replace([], [seal(self._folder, segment, lambda: None)], segment)
+                segment.env.close()
+
     def make_active(self, now_ms: int) -> None:
         """Make the segment that is written from now on, or open the one that a clean stop left.
 
@@ -233,11 +249,8 @@ class _Opening:
         last = max([last, self._applied, *(s.last for s in layout.rolled)])
         if any(loss.last is None for loss in self._losses):
             last += NUMBER_GAP
-        for segment in [s for s in layout.rolled if s.last < s.first]:
-            layout.rolled.remove(segment)
-            segment.env.close()
-            if segment.first != last + 1:
-                self._remove_empty(segment.path)
+        if newest is not None and newest.last < newest.first:
+            self._drop_empty(newest, kept=newest.first == last + 1)
         layout.active = ActiveSegment.create(self._folder, last + 1, now_ms, self._options)
 
     def settle_losses(self) -> None:
@@ -317,9 +330,10 @@ class _Opening:
 
     def _next_first(self, first: int) -> int | None:
         """The first commit of the file behind an active one; None for the newest."""
-        later = [n for n in self._active if n > first]
-        later += [s.first for s in self.layout.sealed if s.first > first]
-        return min(later, default=None)
+        later = [*self._active, *(s.first for s in self.layout.sealed)]
+        later += [loss.first for loss in self._losses]
+        later += [found[0] for name in self._bad if (found := range_of(name)) is not None]
+        return min((n for n in later if n > first), default=None)
 
     def _load_active(self, first: int) -> None:
         path = self._folder.segments / active_name(first)
@@ -334,17 +348,18 @@ class _Opening:
             self._losses.append(loss)
             self._examine(loss)
             return
-        if loaded.last < first and below is not None:
-            self._remove_empty(path)  # a later file was begun before anything was committed to it
-            return
         segment = ActiveSegment.open(path, loaded.header, loaded.index, self._options)
         segment.last = segment.found = loaded.last
         segment.time_ms = loaded.time_ms
         self.layout.rolled.append(segment)
 
-    def _remove_empty(self, path: Path) -> None:
-        self._folder.remove(path, "start")
-        self._folder.remove(path.with_name(path.name + "-lock"), "start")
+    def _drop_empty(self, segment: ActiveSegment, *, kept: bool) -> None:
+        """kept: another is about to be made in its file's place."""
+        self.layout.rolled.remove(segment)
+        segment.env.close()
+        if not kept:
+            self._folder.remove(segment.path, "start")
+            self._folder.remove(segment.path.with_name(segment.path.name + "-lock"), "start")
 
     def _examine(self, loss: Loss) -> None:
         self._held[loss.path] = examine(loss, self.state, self.producers)

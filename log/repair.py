@@ -39,7 +39,7 @@ from ottla.log.producers import Producers
 from ottla.log.replay import replay_commit
 from ottla.log.rewrite import write_sealed
 from ottla.log.salvage import Found, Salvage
-from ottla.log.segment import ActiveSegment, SealedSegment, check_batches, load
+from ottla.log.segment import ActiveSegment, SealedSegment, check_batches, load, make_file
 from ottla.log.state import LEAST_SIZE, State
 from ottla.log.statecopy import copies, missing_journal
 from ottla.log.unnamed import carry_over, replay_sealed
@@ -134,6 +134,7 @@ class _Repair:
     def run(self) -> Report:
         """The whole repair."""
         try:
+            self._folder.raise_format()
             self._read()
             self._write()
         finally:
@@ -188,10 +189,10 @@ class _Repair:
         active, sealed, bad, _ = self._folder.names()
         tops = [name for name in sealed if not any(other.hides(name) for other in sealed)]
         known = [(name.first, str(name)) for name in tops]
-        if self._unclean:
-            active = self._carry_over(active, tops)
-        known += [(first, active_name(first)) for first in active]
         known += [(found[0], name) for name in bad if (found := range_of(name)) is not None]
+        if self._unclean:
+            active = self._carry_over(active, [first for first, _ in known])
+        known += [(first, active_name(first)) for first in active]
         firsts = sorted(first for first, _ in known)
         self._check_journals()
         for first, name in sorted(known):
@@ -211,12 +212,14 @@ class _Repair:
             )
             self._read_out(Loss(path, first, last), False, "is missing")
 
-    def _carry_over(self, active: list[int], sealed: list[SealedName]) -> list[int]:
-        """Give commits whose name a power cut took files of their own; all active files then."""
+    def _carry_over(self, active: list[int], later: list[int]) -> list[int]:
+        """Give commits whose name a power cut took files of their own; all active files then.
+
+        later: first commits of the other files.
+        """
         every = list(active)
         for first in active:
-            later = [*active, *(name.first for name in sealed)]
-            below = min((other for other in later if other > first), default=None)
+            below = min((other for other in [*active, *later] if other > first), default=None)
             path = self._folder.segments / active_name(first)
             number = carry_over(self._folder, path, first, below, self._options)
             if number is not None and number != first:
@@ -335,6 +338,14 @@ class _Repair:
             path = file.loss.path
             done = path.with_name(path.name.removesuffix(".bad") + DONE)
             self._folder.rename(path, done, "repair")
+        if self._unclean and layout.rolled:
+            self._leave_segment(applied + 1)
+
+    def _leave_segment(self, number: int) -> None:
+        """Begin the next file, as a start does: what an unclean stop left is never written again,
+        and the mark is about to say that the folder is clean."""
+        newest = self._layout.rolled[-1]
+        make_file(self._folder, number, newest.time_ms, self._options)
 
     def _write_file(self, file: _File) -> None:
         """The sound batches of a damaged file, as a sealed one; also where there are none, so that

@@ -173,7 +173,8 @@ def make_file(
     path = folder.segments / active_name(first)
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
-    durable = options.durability == "fsync"
+    # A commit that is moved was flushed once, whatever the durability is now.
+    durable = options.durability == "fsync" or bool(extents or changes)
     header = SegmentHeader.new(first, created_ms)
     puts: list[tuple[bytes, Buffer]] = [(HEADER_KEY, header.pack())]
     if extents or changes:

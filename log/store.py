@@ -28,7 +28,6 @@ from ottla.log.producers import OpenTransaction
 from ottla.log.readers import Readers, T, fetch
 from ottla.log.reading import Cold, Read, read
 from ottla.log.recovery import Opened, open_folder
-from ottla.log.segment import ActiveSegment
 from ottla.log.statecopy import StateCopy
 from ottla.log.tickets import Ticket
 from ottla.log.timestamps import Found, find_first, find_latest, search
@@ -95,8 +94,7 @@ class Store:
         if self.layout.rolled:
             # As at any roll: what they changed is in the checkpoint soon, so they may be changed.
             self._maintenance.checkpoint()
-        for segment in list(self.layout.rolled):
-            self._maintenance.seal(segment)
+        self._maintenance.seal()
 
     @classmethod
     def open(
@@ -353,13 +351,13 @@ class Store:
             for listener in self._listeners:
                 listener(committed)
         if rolled is not None:
-            self._maintenance.seal(rolled.old)
+            self._maintenance.seal()
             self._maintenance.checkpoint()
         else:
             self._maintenance.committed()
 
-    def _seal(self, segment: ActiveSegment) -> None:
-        self._maintenance.seal(segment)
+    def _seal(self) -> None:
+        self._maintenance.seal()
 
     def _tell_reset(self, error: LogError) -> None:
         for fn in self._resets:

@@ -67,7 +67,7 @@ class Cut:
         put(store, partition, make_batch(size=size, fill=9, producer=(7, 0, 0)))
         if rolled:
             # The next segment has begun when the power goes, and this one is not sealed yet.
-            store._maintenance.seal = lambda segment: None  # type: ignore[method-assign]
+            store._maintenance.seal = lambda: None  # type: ignore[method-assign]
             store.roll()
         self.wanted = read_batches(store, partition)
         crash_copy(self.live, self.cut)
@@ -227,7 +227,7 @@ def test_commits_missing_between_two_files_are_a_hole_with_a_name(
     old = early.read_bytes()
     for turn in range(4):
         put(store, partition, make_batch(fill=turn))
-    store._maintenance.seal = lambda segment: None  # type: ignore[method-assign]
+    store._maintenance.seal = lambda: None  # type: ignore[method-assign]
     store.roll()
     put(store, partition, make_batch(fill=9))
     crash_copy(path, tmp_path / "b")
