@@ -102,7 +102,7 @@ def _judge_mark(folder: Folder, options: StoreOptions, boot_id: str) -> bool:
     if mark.durability == "os" and options.durability == "fsync":
         # From here on what was acknowledged before must be as safe as what comes.
         for path in (folder.state, *folder.segments.iterdir()):
-            if path.exists():
+            if path.is_file():  # a mounted folder has lost+found
                 sync_file(path)
         sync_folder(folder.segments)
         sync_folder(folder.path)
@@ -163,6 +163,8 @@ class _Opening:
         self._applied = self.state.applied
         self._active: list[int] = []
         self._bad: list[str] = []
+        #: First commits of files whose newest tree does not hold.
+        self._torn: list[int] = []
         self._losses: list[Loss] = []
         self._held: dict[Path, Held] = {}
 
@@ -206,15 +208,16 @@ class _Opening:
             self._examine(loss)
 
     def settle_rolled(self) -> None:
-        """Leave out files to which nothing was committed before the next one began, and seal what
-        lies before a sealed file: reads look at sealed files first."""
+        """Leave out files to which nothing was committed before the next one began. Seal those
+        whose newest tree does not hold, which LMDB would read, and what lies before a sealed file:
+        reads look at sealed files first."""
         layout = self.layout
-        newest = max((s.first for s in layout.sealed), default=0)
+        newest = max([0, *self._torn, *(s.first for s in layout.sealed)])
         for segment in layout.rolled.copy():
             if segment.last < segment.first:
-                if segment is not layout.rolled[-1] or segment.first < newest:
+                if segment is not layout.rolled[-1] or segment.first <= newest:
                     self._drop_empty(segment, kept=False)
-            elif segment.first < newest:
+            elif segment.first <= newest:
                 layout.replace([], [seal(self._folder, segment, lambda: None)], segment)
                 segment.env.close()
 
@@ -348,6 +351,8 @@ class _Opening:
             self._losses.append(loss)
             self._examine(loss)
             return
+        if loaded.torn:
+            self._torn.append(first)
         segment = ActiveSegment.open(path, loaded.header, loaded.index, self._options)
         segment.last = segment.found = loaded.last
         segment.time_ms = loaded.time_ms

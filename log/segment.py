@@ -203,7 +203,7 @@ def make_file(
 class Loaded:
     """What `load` found in an active segment's file."""
 
-    __slots__ = ("header", "index", "last", "time_ms")
+    __slots__ = ("header", "index", "last", "time_ms", "torn")
 
     def __init__(self, header: SegmentHeader) -> None:
         self.header = header
@@ -211,6 +211,8 @@ class Loaded:
         #: Number of the last commit; first - 1 when there is none.
         self.last = header.first - 1
         self.time_ms = header.created_ms
+        #: Its newest tree does not hold, and this is of the one before: LMDB must not read it.
+        self.torn = False
 
 
 def map_file(path: Path) -> memoryview:
@@ -236,7 +238,9 @@ def load(path: Path, first: int, below: int | None, each: Each) -> Loaded:
     file = map_file(path)
     try:
         meta = sound_meta(file, below)
-        return _load(path, file, meta, first, below, each)
+        loaded = _load(path, file, meta, first, below, each)
+        loaded.torn = meta != pages.read_meta(file)
+        return loaded
     except (pages.BadPages, BadHeader, BadCommit, CorruptBatch) as error:
         raise Damaged(path, str(error)) from None
 

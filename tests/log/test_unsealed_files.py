@@ -19,7 +19,7 @@ from tests.log.logkit import (
 from tests.log.test_old_format import unpack
 from tests.log.test_power_cut import files, put_metas
 
-from ottla.log import maintenance
+from ottla.log import maintenance, pages
 from ottla.log.commit import Extent, encode
 from ottla.log.errors import WriteFailed
 from ottla.log.folder import FORMAT
@@ -95,6 +95,34 @@ def test_a_start_seals_what_lies_before_a_sealed_file(
     assert again.partition(partition.number).log_end_offset == 3
     assert offsets(again, partition.number) == [0, 1, 2]
     again.close()
+
+
+def test_a_file_whose_newest_tree_is_torn_is_sealed_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tree before it holds, but LMDB looks at the newest, and may end the process."""
+    store = open_store(tmp_path / "a")
+    (partition,) = new_partitions(store)
+    roll_with(store, partition, 0)
+    never_seal(monkeypatch)
+    roll_with(store, partition, 1)
+    torn = store.layout.active
+    for fill in range(2, 60):
+        put(store, partition, make_batch(size=400, fill=fill))
+    store.roll()
+    put(store, partition, make_batch(fill=60))
+    killed = crash_copy(tmp_path / "a", tmp_path / "b")
+    store.close()
+    path = killed / "log" / torn.path.name
+    data = bytearray(path.read_bytes())
+    root = pages.read_meta(memoryview(bytes(data))).root * 4096
+    data[root : root + 4096] = bytes(4096)
+    path.write_bytes(data)
+    store = open_store(killed, boot_id="boot-2")
+    assert torn.first in [segment.first for segment in store.layout.sealed]
+    assert offsets(store, partition.number) == list(range(61))
+    assert not store.layout.missing
+    store.close()
 
 
 # -------------------------------------------------------------------------- files written no more
