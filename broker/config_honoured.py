@@ -92,7 +92,9 @@ BROKER: dict[str, Honoured] = {
     ),
     "log.flush.interval.messages": Honoured(_D + "flush.messages.", dynamic=True),
     "log.flush.interval.ms": Honoured(_D + "flush.ms.", dynamic=True),
-    "log.retention.check.interval.ms": Honoured("How often what retention lets go is looked for."),
+    "log.retention.check.interval.ms": Honoured(
+        "How often the broker checks for records past their retention."
+    ),
     # Topics
     "num.partitions": Honoured("Partitions of a topic that is made without a number."),
     "default.replication.factor": Honoured(
@@ -108,7 +110,7 @@ BROKER: dict[str, Honoured] = {
     "compression.lz4.level": Honoured(_D + "compression.lz4.level.", dynamic=True),
     "compression.zstd.level": Honoured(_D + "compression.zstd.level.", dynamic=True),
     "log.cleaner.backoff.ms": Honoured(
-        "How often topics to be compacted are looked for.", dynamic=True
+        "How often the broker checks for topics that need compaction.", dynamic=True
     ),
     "log.cleaner.dedupe.buffer.size": Honoured(
         "Bytes that the keys of one compaction may take, at 200 a key; with more it takes several.",
@@ -172,7 +174,9 @@ BROKER: dict[str, Honoured] = {
     "group.max.size": Honoured("Most members of one group."),
     "offset.metadata.max.bytes": Honoured("Longest metadata string of an offset commit."),
     "offsets.retention.minutes": Honoured("Offsets of a group without members live this long."),
-    "offsets.retention.check.interval.ms": Honoured("How often expired offsets are looked for."),
+    "offsets.retention.check.interval.ms": Honoured(
+        "How often the broker checks for expired offsets."
+    ),
     "transaction.state.log.num.partitions": Honoured(
         "Partitions of __transaction_state, which is empty."
     ),
@@ -203,7 +207,7 @@ TOPIC: dict[str, str] = {
     "flush.messages": "Records after which a flush to disk is forced." + _SYNCED,
     "flush.ms": "Time after which a flush to disk is forced." + _SYNCED,
     "max.compaction.lag.ms": (
-        "A compacted topic's older values are looked for at least this often, whatever the ratio."
+        "A compacted topic is checked for older values at least this often, whatever the ratio."
     ),
     "max.message.bytes": "Largest record batch, as sent; a larger one is MESSAGE_TOO_LARGE.",
     "message.timestamp.after.max.ms": "How far a record's timestamp may lie in the future.",

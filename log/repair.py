@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import lmdb
+
 from ottla.log import pages
 from ottla.log.commit import Commit, Extent
-from ottla.log.errors import Damaged, NotALog
+from ottla.log.errors import Damaged, LogError, NotALog
 from ottla.log.folder import (
     FORMAT,
     Folder,
@@ -90,12 +92,14 @@ class Report:
 
 
 def repair(path: Path, step: Step = no_step) -> Report:
-    """Rescue folder `path`. Raises FolderLocked, NewerFormat, NotALog, OSError."""
+    """Rescue folder `path`. Raises LogError (FolderLocked, NewerFormat, NotALog), OSError."""
     if not (path / "log").is_dir():
         raise NotALog(f"{path} is not an Ottla data folder (no log/ in it)")
     folder = Folder(path, step, lenient=True)
     try:
         return _Repair(folder).run()
+    except lmdb.Error as error:
+        raise LogError(f"{path} cannot be repaired: {error}") from None
     finally:
         folder.close()
 
