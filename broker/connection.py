@@ -46,6 +46,8 @@ class Host(Protocol):
     scratch: memoryview
     #: API keys of the `ahead` requests.
     ahead: frozenset[int]
+    #: This turn has taken its time: nothing further starts before the next.
+    late: bool
 
     def handle(self, connection: Connection, frame: Buffer) -> None:
         """Handle one request, its size in front: calls the connection's `answer`, `park` or
@@ -285,13 +287,13 @@ class Connection:
         if self.closed is None:
             self.backlog.append(frame)
             self._host.budget.take(len(frame))
-            if self._turn_left <= 0:
+            if self._turn_left <= 0 or self._host.late:
                 # The last turn used all of its share and left nothing behind: nobody else would
                 # bring this connection its next one.
                 self._host.touched(self)
 
     def _may_start(self, frame: Buffer) -> bool:
-        if self._turn_left <= 0 or self._sending or self.closed is not None:
+        if self._turn_left <= 0 or self._host.late or self._sending or self.closed is not None:
             return False
         if self._out_bytes >= self._host.limits.send_high_bytes:
             return False
@@ -323,7 +325,14 @@ class Connection:
     @property
     def more_to_run(self) -> bool:
         """Something is waiting that may start in the next turn."""
-        return bool(self.backlog) and (self._turn_left <= 0 or self._may_start(self.backlog[0]))
+        if not self.backlog:
+            return False
+        return self._turn_left <= 0 or self._host.late or self._may_start(self.backlog[0])
+
+    @property
+    def only_waits(self) -> bool:
+        """It has requests to start and nothing to send."""
+        return bool(self.backlog) and not self._out
 
     # -- answers, in order ------------------------------------------------------------------------
 

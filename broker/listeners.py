@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.broker.config_values import ConfigError
 
@@ -138,3 +138,32 @@ def _protocol(name: str, protocols: Mapping[str, str]) -> str:
 
 def _names(text: str) -> set[str]:
     return {name.strip().upper() for name in text.split(",") if name.strip()}
+
+
+def bound_socket(
+    listener: Listener, infos: list[Any], receive_bytes: int, send_bytes: int
+) -> socket.socket:
+    """A socket at one of the addresses that getaddrinfo found for the listener, not listening yet,
+    so that receive buffers are set before a client can connect and the window can be agreed upon.
+    Sizes of -1 are left to the system. Raises OSError, which names the listener."""
+    family, kind, proto, _, address = _preferred(infos, not listener.host)
+    bound = socket.socket(family, kind, proto)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not listener.host:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        for option, size in ((socket.SO_RCVBUF, receive_bytes), (socket.SO_SNDBUF, send_bytes)):
+            if size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)
+        bound.setblocking(False)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise OSError(error.errno, f"listeners: {listener}: {error.strerror}") from error
+    return bound
+
+
+def _preferred(infos: list[Any], every: bool) -> Any:
+    """Of a host's addresses the IPv4 one; for all interfaces the IPv6 one, which takes both."""
+    family = socket.AF_INET6 if every and socket.has_dualstack_ipv6() else socket.AF_INET
+    return next((info for info in infos if info[0] == family), infos[0])

@@ -14,13 +14,13 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ottla.broker.connection import Connection
 from ottla.broker.context import Broker
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.limits import Budget, Limits
-from ottla.broker.listeners import Listener
+from ottla.broker.listeners import Listener, bound_socket
 from ottla.broker.machine import descriptors_for_connections
 from ottla.log.errors import LogError
 from ottla.log.options import Table
@@ -40,6 +40,8 @@ JOIN_BYTES: Final = 16 * 1024
 COMMIT_BYTES: Final = 8 * 1024
 #: Less waits for company: the sockets are looked at again while that brings more, at most so often.
 COMMIT_LOOKS: Final = 4
+#: How long requests are handled in one turn; those that have come and not begun wait for the next.
+TURN_MS: Final = 5.0
 #: How often the store is told the time.
 TICK_MS: Final = 100
 #: A large request that has not arrived completely after so long is given up if others wait for
@@ -164,8 +166,11 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         dispatcher = Dispatcher(broker)
         self.ahead = dispatcher.ahead
-        #: Handles one request of a connection (connection.py).
-        self.handle = dispatcher.handle
+        self._handle = dispatcher.handle
+        self._monotonic_ms = broker.clock.monotonic_ms
+        #: When this turn has taken its time; 0 before its first request.
+        self._late_ms = 0.0
+        self.late = False
         self.complaints = broker.complaints
         #: Every open connection.
         self.peers: set[Peer] = set()
@@ -206,8 +211,6 @@ class Server:
         self._tick()
 
     async def _listen(self, listener: Listener, backlog: int) -> asyncio.Server:
-        """Sockets are made here, so that receive buffers are set before a client can connect and
-        the window can be agreed upon."""
         config = self.broker.config
         try:
             infos = await self._loop.getaddrinfo(
@@ -219,23 +222,12 @@ class Server:
         except (OSError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or "not the name of a host"
             raise OSError(errno.EADDRNOTAVAIL, f"listeners: {listener}: {words}") from None
-        family, kind, proto, _, address = _preferred(infos, not listener.host)
-        listening = socket.socket(family, kind, proto)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and not listener.host:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            for option, size in (
-                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
-                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
-            ):
-                if size > 0:  # -1: what the system finds best
-                    listening.setsockopt(socket.SOL_SOCKET, option, size)
-            listening.setblocking(False)
-            listening.bind(address)
-        except OSError as error:
-            listening.close()
-            raise OSError(error.errno, f"listeners: {listener}: {error.strerror}") from error
+        listening = bound_socket(
+            listener,
+            infos,
+            config.socket_receive_buffer_bytes,
+            config.socket_send_buffer_bytes,
+        )
         return await self._loop.create_server(
             lambda: Peer(self, listener.name), sock=listening, backlog=backlog
         )
@@ -281,6 +273,14 @@ class Server:
 
     # -- the host of connections (connection.py) --------------------------------------------------
 
+    def handle(self, connection: Connection, frame: Buffer) -> None:
+        """Handle one request of a connection."""
+        if not self._late_ms:
+            self._late_ms = self._monotonic_ms() + TURN_MS
+        self._handle(connection, frame)
+        if self._monotonic_ms() >= self._late_ms:
+            self.late = True
+
     def touched(self, connection: Connection) -> None:
         if not connection.touched:
             connection.touched = True
@@ -296,9 +296,14 @@ class Server:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._scheduled = False
+        self._scheduled = self.late = False
+        self._late_ms = 0.0
         dirty, self._dirty = self._dirty, []
+        waiting: list[Connection] = []
         for connection in dirty:
+            if self.late and connection.only_waits:
+                waiting.append(connection)
+                continue
             try:
                 self._settle(connection)
             except Exception:
@@ -307,6 +312,9 @@ class Server:
                 connection.touched = False
                 connection.close("it failed")
                 connection.owner.transport.abort()
+        if waiting:  # they come first in the next turn, before those that had a part of this one
+            self._dirty[:0] = waiting
+            self.schedule()
         self._commit()
         if self.budget.waited_for and self.budget.wake_some():
             self.schedule()
@@ -481,9 +489,3 @@ class Server:
 
 def _answered(peer: Peer) -> bool:
     return peer.connection.idle and not peer.transport.get_write_buffer_size()
-
-
-def _preferred(infos: list[Any], every: bool) -> Any:
-    """Of a host's addresses the IPv4 one; for all interfaces the IPv6 one, which takes both."""
-    family = socket.AF_INET6 if every and socket.has_dualstack_ipv6() else socket.AF_INET
-    return next((info for info in infos if info[0] == family), infos[0])

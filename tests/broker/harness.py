@@ -117,6 +117,7 @@ class Harness:
         self.scratch = memoryview(bytearray(64 * 1024))
         self.dispatcher = Dispatcher(self.broker)
         self.ahead = self.dispatcher.ahead
+        self.late = False
         self._dirty: list[Connection] = []
 
     def _next_producer_id(self) -> bytes | None:

@@ -14,6 +14,11 @@ from tests.broker.boundskit import Case, Names, World, cases
 
 from ottla.broker.dispatch import load_apis
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
+from ottla.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -141,6 +146,26 @@ def test_large_requests_hold_nothing_up(
         if case.cls.__name__ == f"{api}Request":
             wrong += _ask(*world, case, elements, slowness)
     assert not wrong, "\n".join(wrong)
+
+
+def test_many_requests_at_once_hold_nothing_up(world: tuple[World, Names], slowness: float) -> None:
+    """Each short enough to be handled in one piece, 64 of them about 45 ms."""
+    made, names = world
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(1900)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=names.wide, partitions=asked)])
+    clients = [made.client() for _ in range(64)]
+    frames = [client.frame(request, 8) for client in clients]
+    holds = []
+    for _ in range(3):
+        made.begin()
+        for client, frame in zip(clients, frames, strict=True):
+            client.send(frame)
+        for client in clients:
+            assert client.receive()
+        holds.append(made.hold_ms)
+    for client in clients:
+        client.socket.close()
+    assert min(holds) < HOLD_MS * slowness
 
 
 @pytest.mark.long

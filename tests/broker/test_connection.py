@@ -45,6 +45,7 @@ class FakeHost:
         self.unsent = Unsent(1 << 30)
         self.scratch = memoryview(bytearray(64 * 1024))
         self.ahead = frozenset((PRODUCE,))
+        self.late = False
         self.handled: list[Handled] = []
         self.touches = 0
         self.instead: Callable[[Connection, Handled], None] | None = None
@@ -337,6 +338,29 @@ def test_a_turn_that_ends_with_the_last_of_its_share_is_followed_by_another() ->
     assert host.numbers == [0, 1, 2, 3, 4, 5]
     assert host.touches, "somebody has to end its turn"
     assert turn(connection) == [6]
+
+
+def test_what_comes_late_in_a_turn_waits_for_the_next_in_its_order() -> None:
+    host = FakeHost()
+    connection = host.connection()
+
+    def takes_long(connection: Connection, handled: Handled) -> None:
+        connection.answer([struct.pack(">i", handled.number)])
+        host.late = handled.number % 3 == 2
+
+    host.instead = takes_long
+    connection.feed(b"".join(request(METADATA, n) for n in range(5)))
+    assert host.numbers == [0, 1, 2]
+    assert host.touches, "somebody has to end its turn"
+    assert not connection.wants_read
+    assert connection.more_to_run
+    assert not connection.only_waits, "there are answers to send"
+    assert turn(connection) == [0, 1, 2]
+    assert connection.only_waits
+    host.late = False
+    assert turn(connection) == [3, 4]
+    assert not connection.more_to_run
+    assert connection.wants_read
 
 
 def test_nothing_starts_while_a_client_does_not_read_its_answers() -> None:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import pytest
 from tests.broker.harness import Client, Harness, make_batch
 
-from ottla.broker.server import COMMIT_BYTES, Peer, Server
+from ottla.broker.connection import Connection
+from ottla.broker.server import COMMIT_BYTES, TURN_MS, Peer, Server
 from ottla.log.store import Store
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.api.metadata import MetadataRequest
@@ -131,6 +132,48 @@ def test_requests_sent_in_one_go_are_answered_in_order(run: Run, tmp_path: Path)
                 answer = (await client.answer()).responses[0].partition_responses[0]
                 assert (answer.error_code, answer.base_offset) == (0, offset)
             assert (await client.answer()).responses[0].partitions[0].high_watermark == 300
+
+    run(main())
+
+
+def test_a_turn_ends_when_its_time_is_over_and_the_next_begins_with_who_waited(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[list[Connection]] = [[]]
+    end = Server._turn
+
+    def next_turn(server: Server) -> None:
+        turns.append([])
+        end(server)
+
+    monkeypatch.setattr(Server, "_turn", next_turn)
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            server, clock = broker.server, broker.harness.clock
+            handle = server._handle
+
+            def takes_long(connection: Connection, frame: Buffer) -> None:
+                clock.passed_ms += TURN_MS / 2.5
+                turns[-1].append(connection)
+                handle(connection, frame)
+
+            server._handle = takes_long
+            clients = [await broker.connect() for _ in range(5)]
+            for client in clients:
+                frames = [client.messages.frame(MetadataRequest(), 8) for _ in range(20)]
+                client.writer.write(b"".join(frames))
+            for client in clients:
+                for _ in range(20):  # each says which request it answers, and they come in order
+                    await client.answer()
+        assert max(map(len, turns)) == 3
+        begun: list[Connection] = []
+        for connection in (one for turn in turns for one in turn):
+            begun.append(connection)
+            if begun.count(connection) == 20:
+                break
+        assert min(begun.count(connection) for connection in set(begun)) >= 12
+        assert len(set(begun)) == 5
 
     run(main())
 
