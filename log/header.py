@@ -21,6 +21,10 @@ _COMMON: Final = Struct("<8sHHIQq")  # magic, format, flags, reserved, first com
 _SALT: Final = Struct("<Q")
 
 
+#: Bytes of a header, by format, the newest first.
+HEADER_SIZES: Final = (_COMMON.size + _SALT.size, _COMMON.size)
+
+
 class BadHeader(Exception):
     """Bytes that are not a segment's header."""
 

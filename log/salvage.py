@@ -16,7 +16,9 @@ from typing import Final, NamedTuple, cast
 from ottla.log import pages
 from ottla.log.commit import KEY, SALT_AT, BadCommit, Commit, Row, parse
 from ottla.log.errors import Damaged
-from ottla.log.header import MAGIC, REWRITTEN, BadHeader, SegmentHeader
+from ottla.log.extents import BadIndex, read_footer
+from ottla.log.folder import SealedName
+from ottla.log.header import HEADER_SIZES, MAGIC, BadHeader, SegmentHeader
 from ottla.log.segment import HEADER_KEY, map_file
 from ottla.wire.records import HEADER_SIZE as BATCH_HEADER
 from ottla.wire.records import BatchHeader, CorruptBatch, crc_ok, read_header
@@ -57,15 +59,15 @@ class Salvage:
             self._file = memoryview(b"")
         self._first = first
         self._below = below
-        rewritten = bytes(self._file[: len(MAGIC)]) == MAGIC
-        self._loose = _NOTHING if rewritten else pages.loose(self._file)
+        self._rewritten = bytes(self._file[: len(MAGIC)]) == MAGIC or _never_pages(path, self._file)
+        self._loose = _NOTHING if self._rewritten else pages.loose(self._file)
         #: Where values lie, by commit and slot.
         self._slots: dict[tuple[int, int], list[int]] = {}
         for key, position, _ in self._loose.values:
             if len(key) == KEY.size:
                 self._slots.setdefault(KEY.unpack(key), []).append(position)
-        self._header = self._read_header(0) if rewritten else self._find_header()
-        self._salt = self._header.salt if self._header is not None else None
+        header = self._read_header(0) if self._rewritten else self._find_header()
+        self._salt = header.salt if header is not None else None
 
     def commits(self) -> list[Found]:
         """All sound commits by number, each once: the copy with the fewest wounds."""
@@ -101,8 +103,8 @@ class Salvage:
 
     def _heads(self) -> Iterator[tuple[int, Commit]]:
         """Where commits begin."""
-        if self._header is not None and self._header.flags & REWRITTEN:
-            yield from self._chained(self._header)
+        if self._rewritten:
+            yield from self._chained()
             return
         named = {at for (number, slot), found in self._slots.items() if number and not slot
                  for at in found}  # fmt: skip
@@ -125,9 +127,10 @@ class Salvage:
             self._salt = commit.salt
         return commit
 
-    def _chained(self, header: SegmentHeader) -> Iterator[tuple[int, Commit]]:
-        """The commits of a rewritten file, one behind the other."""
-        at = header.size
+    def _chained(self) -> Iterator[tuple[int, Commit]]:
+        """The commits of a rewritten file, one behind the other. The first lies behind the header,
+        where no client's bytes can be; without the header it tells the salt."""
+        at = next((size for size in HEADER_SIZES if self._head(size) is not None), HEADER_SIZES[0])
         while True:
             commit = self._head(at)
             if commit is None:
@@ -247,6 +250,18 @@ class Salvage:
                     return at + found
             found = data.find(prefix, found + 1)
         return end
+
+
+def _never_pages(path: Path, file: memoryview) -> bool:
+    """Whether a file was rewritten, where its header does not say so: whatever looks like pages in
+    it was written by clients."""
+    name = SealedName.parse(path.name.partition(".sealed")[0] + ".sealed")
+    if name is not None and name.generation:
+        return True
+    try:
+        return read_footer(file).lmdb_pages == 0
+    except BadIndex:
+        return False
 
 
 def _header_at(data: bytes, at: int) -> BatchHeader | None:
