@@ -23,12 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
 from functools import partial
+from struct import Struct
 from typing import TypeAlias
 
 from ottla.broker.context import Api, CloseConnection, Context, Parked
 from ottla.broker.dispatch import as_kafka_error
 from ottla.broker.metadata import Topic
-from ottla.broker.slices import Later
+from ottla.broker.slices import Later, whole
 from ottla.log.partition import Partition
 from ottla.log.tickets import Ticket
 from ottla.log.validate import MAX_RECORD_ERRORS, Large, RefusedBatch, Validated, validate
@@ -54,6 +55,10 @@ _BY_ID = 13
 _MAGIC_AT = 16
 _FLAGS_AT = 22
 _PRODUCER = slice(43, 53)
+_PRODUCER_AS = Struct(">qh")
+
+#: Partitions from which on a transactional request looks at all of them in slices.
+_LONG = 0x1FF
 
 Steps: TypeAlias = Generator[Later | None, None, ProduceResponse | Parked]
 
@@ -92,6 +97,8 @@ def _steps(ctx: Context, request: ProduceRequest) -> Steps:
     if producers:
         _check_producers(producers, request.transactional_id)
     production = _Production(ctx, request, asked)
+    if producers and count > _LONG and ctx.header.api_version >= _ADDS_PARTITIONS:
+        yield from production.find_others(*_PRODUCER_AS.unpack(producers.pop()))
     responses = []
     for topic in asked:
         partitions = topic.partition_data
@@ -184,6 +191,7 @@ class _Production:
         "_asked",
         "_ctx",
         "_failed",
+        "_found",
         "_nameable",
         "_now_ms",
         "_response",
@@ -197,6 +205,7 @@ class _Production:
         self._ctx = ctx
         #: Where the rest of a transaction's partitions is; None once they have been named.
         self._asked: list[TopicProduceData] | None = asked
+        self._found: set[int] = set()
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._version = ctx.header.api_version
@@ -268,21 +277,36 @@ class _Production:
             )
 
     def _others(self, producer_id: int, epoch: int) -> Collection[int]:
-        """All partitions of the request with a transactional batch, the first time: added one by
-        one, each would write all those before it once more. As with Kafka they are added whether
-        their batch is then taken or not, but for those that know the producer's epoch is old."""
+        """What `find_others` finds, the first time: added one by one, each would write all those
+        before it once more."""
         asked, self._asked = self._asked, None
-        numbers: set[int] = set()
-        for data in asked or ():
-            topic, _ = _find(self._ctx, data)
-            if topic is not None:
-                numbers.update(
-                    topic.partitions[one.index]
-                    for one in data.partition_data
-                    if 0 <= one.index < len(topic.partitions) and _is_transactional(one.records)
-                )
+        if asked is None:
+            return ()
+        return self._found or whole(self._find(asked, producer_id, epoch))
+
+    def find_others(self, producer_id: int, epoch: int) -> Generator[None, None, None]:
+        """Steps that find what a long request adds to a transaction."""
+        if self._asked is not None:
+            self._found = yield from self._find(self._asked, producer_id, epoch)
+
+    def _find(
+        self, asked: list[TopicProduceData], producer_id: int, epoch: int
+    ) -> Generator[None, None, set[int]]:
+        """Steps, and all partitions with a transactional batch. As with Kafka they are added
+        whether their batch is then taken or not, but for those that know the producer's epoch is
+        old."""
         is_fenced = self._ctx.broker.store.producers.is_fenced
-        return {number for number in numbers if not is_fenced(number, producer_id, epoch)}
+        numbers: set[int] = set()
+        for data in asked:
+            topic, _ = _find(self._ctx, data)
+            partitions = () if topic is None else topic.partitions
+            for one in data.partition_data:
+                if 0 <= one.index < len(partitions) and _is_transactional(one.records):
+                    number = partitions[one.index]
+                    if not is_fenced(number, producer_id, epoch):
+                        numbers.add(number)
+                yield
+        return numbers
 
     def validate_aside(
         self,

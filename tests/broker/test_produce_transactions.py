@@ -156,3 +156,25 @@ def test_old_formats_are_not_taken_for_transactional(
     data[16] = 1
     assert errors(ask(client, {0: bytes(data)}, None)) == {0: Error.INVALID_RECORD}
     assert errors(ask(client, {0: bytes(data[:40])}, None)) == {0: Error.INVALID_RECORD}
+
+
+@pytest.mark.parametrize("count", [40, 600])
+def test_all_partitions_of_a_request_are_added_at_once_and_found_once(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Those of a long request step by step."""
+    harness.topic("t", 600)
+    others: list[set[int]] = []
+
+    def produce(*asked: Any) -> None:
+        others.append(set(asked[5]))
+
+    monkeypatch.setattr(harness.broker.transactions, "produce", produce)
+    asked: dict[int, bytes | None] = {index: batch() for index in range(count)}
+    asked |= {0: plain(), 700: batch()}
+    answers = errors(ask(client, asked, version=12))
+    assert answers.pop(700) == Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(answers.values()) == {0}
+    numbers = {harness.broker.topics.partition("t", index).number for index in range(1, count)}
+    assert others[0] == numbers
+    assert not any(others[1:])
