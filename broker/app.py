@@ -42,7 +42,7 @@ from ottla.broker.server import Server
 from ottla.broker.sessions import FetchSessions
 from ottla.broker.timers import Timers
 from ottla.broker.waiters import Waiters
-from ottla.log.errors import LogError
+from ottla.log.errors import DiskFull, LogError
 from ottla.log.options import Change, StoreOptions, Table
 from ottla.log.producer_ids import KEY as NEXT_PRODUCER_ID
 from ottla.log.producer_ids import ProducerIds
@@ -76,6 +76,8 @@ def serve(args: argparse.Namespace) -> int:
         loop.run_until_complete(_run(config, loop))
     except ConfigError as error:
         return _refuse(error, WRONG_SETTING)
+    except DiskFull as error:
+        return _refuse(f"{error.what}. Free some space, then start again", FAILED)
     except (FolderUnusable, LogError) as error:
         return _refuse(error, FAILED)
     except OSError as error:

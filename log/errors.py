@@ -59,9 +59,10 @@ class DiskFull(WriteFailed):
     """Too little room for the commit and the reserve; writes work again when there is room."""
 
     def __init__(self, path: Path, free: int, needed: int) -> None:
+        #: What is missing, without the remedy.
+        self.what = f"no room in {path}: {free} bytes free, {needed} needed (with the reserve)"
         super().__init__(
-            f"no room in {path}: {free} bytes free, {needed} needed (with the reserve)."
-            " Free some space or lower retention; writing goes on by itself then"
+            f"{self.what}. Free some space or lower retention; writing continues by itself then"
         )
         self.free = free
         self.needed = needed

@@ -10,6 +10,8 @@ import re
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import termios
 import threading
 import time
@@ -261,6 +263,26 @@ def test_a_folder_that_cannot_be_used_is_named_with_the_setting(folder: str, say
     status, line = refusal("--port", "0", "--data-dir", folder)
     assert status == FAILED
     assert line == f"{says}: set --data-dir or log.dirs to a folder that this user may write"
+
+
+def test_a_start_without_room_does_not_promise_to_go_on(tmp_path: Path) -> None:
+    full = (
+        "import sys\n"
+        "from ottla.broker import app, cli\n"
+        "from ottla.log.errors import DiskFull\n"
+        "def opened(*_): raise DiskFull('d', 5, 9)\n"
+        "app.Store.open = lambda *_, **__: opened()\n"
+        "sys.exit(cli.main(['serve', '--port', '0', '--log-level', 'error']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", full], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == FAILED
+    assert told(done.stderr.strip()) == (
+        "ERROR",
+        "no room in d: 5 bytes free, 9 needed (with the reserve). Free some space, then start"
+        " again",
+    )
 
 
 @pytest.mark.parametrize(
