@@ -29,6 +29,8 @@ _logger = logging.getLogger(__name__)
 
 #: A line ends when it holds so many characters.
 LINE_CHARS: Final = 4000
+#: So many settings of one resource are named; there are not many more.
+SETTINGS: Final = 60
 
 
 class Row(NamedTuple):
@@ -70,13 +72,18 @@ def _as_created(ctx: Context, topic: Any) -> str:
         return ""
     there = ctx.broker.topics.get(topic.name)
     parts = [] if there is None else [f"partitions={len(there.partitions)}"]
-    parts += [_setting(ResourceType.TOPIC, one.name, "=", one.value) for one in topic.configs]
-    return " ".join(parts)
+    settings = topic.configs[:SETTINGS]
+    parts += [_setting(ResourceType.TOPIC, one.name, "=", one.value) for one in settings]
+    return " ".join(parts) + _more(topic.configs)
 
 
 def _setting(kind: int, name: str, op: str, value: str | None) -> str:
     hidden = kind == ResourceType.BROKER and is_secret(name)
     return f"{shown(name)}{op}{'[hidden]' if hidden else shown(value or '')}"
+
+
+def _more(settings: Sequence[Any]) -> str:
+    return f" and {len(settings) - SETTINGS} more" if len(settings) > SETTINGS else ""
 
 
 def _deleted(ctx: Context, request: Any, response: Any) -> Iterable[Row]:
@@ -106,8 +113,9 @@ def _altered(ctx: Context, request: Any, response: Any) -> Iterable[Row]:
                     _OPS.get(getattr(each, "config_operation", Op.SET), "?"),
                     each.value,
                 )
-                for each in asked.get((one.resource_type, one.resource_name), ())
-            ),
+                for each in asked.get((one.resource_type, one.resource_name), ())[:SETTINGS]
+            )
+            + _more(asked.get((one.resource_type, one.resource_name), ())),
         )
         for one in response.responses
     )

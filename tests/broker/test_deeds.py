@@ -7,6 +7,7 @@ from tests.broker.harness import Client, Harness, VirtualClock, make_batch
 
 from ottla.broker.complaints import Allowance
 from ottla.broker.config_alter import Op
+from ottla.broker.deeds import SETTINGS
 from ottla.wire.api.alter_configs import AlterableConfig as Replaced
 from ottla.wire.api.alter_configs import AlterConfigsRequest
 from ottla.wire.api.alter_configs import AlterConfigsResource as ReplacedResource
@@ -160,6 +161,17 @@ def test_a_request_for_thousands_of_topics_names_them_all(
     )
     assert all(f" {name} UNKNOWN" in said.text for name in names)
     assert 30 < len(said.messages) < 60
+
+
+def test_thousands_of_settings_of_one_resource_are_counted(
+    client: Client, said: pytest.LogCaptureFixture
+) -> None:
+    settings = [CreatableTopicConfig(name="retention.ms", value="5")] * 3000
+    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1, configs=settings)
+    client.call(CreateTopicsRequest(topics=[topic]), 7)
+    (line,) = said.messages
+    assert line.count("retention.ms=5") == SETTINGS
+    assert line.endswith(" and 2940 more)")
 
 
 def test_a_refused_batch_is_told_once_a_request_and_a_few_times_a_client(
