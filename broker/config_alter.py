@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.config import ServerConfig
 from ottla.broker.config_keys import any_broker_key, keys
@@ -29,6 +29,9 @@ class Op(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+_OPS: Final = frozenset(Op)
 
 
 class Step(NamedTuple):
@@ -52,7 +55,7 @@ def check_steps(steps: Sequence[Step]) -> None:
     for step in steps:
         if counts[step.name] > 1:
             raise KafkaError(Error.INVALID_REQUEST, f"{step.name} is named twice")
-        if step.op not in set(Op):
+        if step.op not in _OPS:
             raise KafkaError(Error.INVALID_REQUEST, f"{step.name}: operation {step.op} is unknown")
         if step.value is None and step.op != Op.DELETE:
             raise KafkaError(Error.INVALID_REQUEST, f"{step.name}: null is no value")
