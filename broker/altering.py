@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.broker.answers import Encoded
 from ottla.broker.config_alter import Resource
@@ -15,6 +15,9 @@ from ottla.wire.rows import Rows
 from ottla.wire.schema import Message
 
 R = TypeVar("R", bound=Resource)
+
+#: Settings of one resource, which are looked at in one go. Kafka has some 300 for a broker.
+MOST_SETTINGS: Final = 4096
 
 
 def alter(
@@ -52,6 +55,12 @@ def alter(
                     if times[kind, name] > 1:
                         raise KafkaError(
                             Error.INVALID_REQUEST, "the request names this resource twice"
+                        )
+                    if len(resource.configs) > MOST_SETTINGS:
+                        raise KafkaError(
+                            Error.INVALID_REQUEST,
+                            f"{len(resource.configs)} settings of one resource;"
+                            f" {MOST_SETTINGS} are the most",
                         )
                     own = own_of(resource)
                 except KafkaError as error:

@@ -48,6 +48,10 @@ class Resource(Protocol):
     resource_type: int
     resource_name: str
 
+    @property
+    def configs(self) -> Sequence[object]:
+        """The settings that are named."""
+
 
 def check_steps(steps: Sequence[Step]) -> None:
     """What can be said without knowing the resource. Raises KafkaError INVALID_REQUEST."""

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.harness import Client, Harness
 
 from ottla.broker import config_kept
+from ottla.broker.altering import MOST_SETTINGS
 from ottla.broker.config_honoured import BROKER as HONOURED
 from ottla.broker.config_kept import BROKER_KEPT
 from ottla.broker.config_keys import keys
@@ -543,3 +544,11 @@ def test_what_has_settings_is_listed(harness: Harness, client: Client) -> None:
     assert listed(version=0) == [], "version 0 knows client metrics only"
     answer = client.call(ListConfigResourcesRequest(resource_types=[3]), 1)
     assert answer.error_code == Error.UNSUPPORTED_VERSION
+
+
+def test_a_resource_takes_only_so_many_settings_in_one_request(client: Client) -> None:
+    """They are looked at in one go; no resource has a tenth of them."""
+    names = [f"setting.{number}" for number in range(MOST_SETTINGS + 1)]
+    many = [(name, SET, "1") for name in names]
+    assert alter(client, TOPIC, "orders", *many) is Error.INVALID_REQUEST
+    assert replace(client, TOPIC, "orders", **dict.fromkeys(names, "1")) is Error.INVALID_REQUEST
