@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -28,3 +29,12 @@ def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             patch.setenv(name, value)
         patch.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP means to what is started what it means by default, also where the run ignores it: a
+    process inherits that (`nohup`)."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

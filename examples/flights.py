@@ -29,6 +29,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -297,7 +298,8 @@ def read_as_group(address: str, total: int) -> None:
             if time.monotonic() - heard > STALLED_S or not pipes:
                 fail(f"The group read only {len(seen):,} of {total:,} records")
     for pipe, process in pipes.items():
-        pipe.send("stop")
+        with suppress(OSError):  # the one that was killed hears nothing
+            pipe.send("stop")
         process.join(15)
         if process.is_alive():
             process.kill()

@@ -13,6 +13,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights.py"
 
 
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
     ("number", "after"), [(signal.SIGTERM, "broker serves on"), (signal.SIGHUP, "ottla ready")]
 )

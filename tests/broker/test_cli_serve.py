@@ -116,6 +116,7 @@ def test_the_cluster_and_the_node_stay_those_of_the_folder(tmp_path: Path) -> No
 # ---------------------------------------------------------------------------------------- stopping
 
 
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     with serving("--data-dir", str(tmp_path)) as broker:
