@@ -141,7 +141,7 @@ def test_a_topic_that_was_made_anew_is_not_its_predecessor(disk_broker: OttlaBro
 def test_the_folder_must_be_the_brokers(
     disk_broker: OttlaBroker, filled: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadOption, match=r"^ottla\.log\.dir: .*no data folder of Ottla"):
+    with pytest.raises(BadOption, match=r"^ottla\.log\.dir: .*not an Ottla data folder"):
         planned(disk_broker, filled, ottla__log__dir=tmp_path / "nothing")
     other = OttlaBroker(tmp_path / "other")
     other.start()

@@ -207,5 +207,5 @@ def test_a_topics_row_is_read_as_it_is_written() -> None:
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(sealed.BadOption, match=r"^ottla\.log\.dir: .*is no data folder"):
+    with pytest.raises(sealed.BadOption, match=r"^ottla\.log\.dir: .*is not an Ottla data folder"):
         sealed.folder(str(tmp_path))
