@@ -30,9 +30,8 @@ HOLD_MS: Final = 20.0
 #: Memory that a request may take beside what its frame and its answer take here and there.
 MEMORY: Final = 96 << 20
 FACTOR: Final = 8
-
-#: What holds the loop or takes memory as yet: fewer elements show it.
-OFFENDERS: Final[dict[str, tuple[int, str]]] = {}
+#: Of the array that is blown up.
+ELEMENTS: Final = 3000
 
 APIS: Final = sorted({case.cls.__name__.removesuffix("Request") for case in cases(False)})
 
@@ -123,28 +122,14 @@ def _peak() -> int:
     return int(found[1]) << 10 if found else 0
 
 
-def _every_api(elements: int) -> list[object]:
-    return [
-        pytest.param(
-            api,
-            OFFENDERS[api][0] if api in OFFENDERS else elements,
-            marks=[pytest.mark.xfail(strict=True, reason=OFFENDERS[api][1])]
-            if api in OFFENDERS
-            else [],
-            id=api,
-        )
-        for api in APIS
-    ]
-
-
-@pytest.mark.parametrize(("api", "elements"), _every_api(3000))
+@pytest.mark.parametrize("api", APIS)
 def test_large_requests_hold_nothing_up(
-    world: tuple[World, Names], slowness: float, api: str, elements: int
+    world: tuple[World, Names], slowness: float, api: str
 ) -> None:
     wrong = []
     for case in cases(shapes=False):
         if case.cls.__name__ == f"{api}Request":
-            wrong += _ask(*world, case, elements, slowness)
+            wrong += _ask(*world, case, ELEMENTS, slowness)
     assert not wrong, "\n".join(wrong)
 
 
@@ -169,14 +154,14 @@ def test_many_requests_at_once_hold_nothing_up(world: tuple[World, Names], slown
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("api", "elements"), _every_api(MAX_ELEMENTS - 64))
+@pytest.mark.parametrize("api", APIS)
 def test_the_largest_requests_of_every_version_hold_nothing_up(
-    world: tuple[World, Names], slowness: float, api: str, elements: int
+    world: tuple[World, Names], slowness: float, api: str
 ) -> None:
     wrong = []
     for case in cases(shapes=True):
         if case.cls.__name__ == f"{api}Request":
-            wrong += _ask(*world, case, elements, slowness)
+            wrong += _ask(*world, case, MAX_ELEMENTS - 64, slowness)
     assert not wrong, "\n".join(wrong)
 
 
